@@ -216,8 +216,7 @@ impl DlpackTensor {
         }
     }
 
-    /// Moves everything into a leaked [`Owner`]. Moving a vector does not move its elements, so the
-    /// addresses in the description stay valid.
+    /// Moving a vector does not move its elements, so the addresses in the description stay valid.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))

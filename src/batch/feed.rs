@@ -6,8 +6,8 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// Which batches to deliver. A **run** delivers the batches of one epoch, and then those of every
-/// epoch that is prepared in advance.
+/// Which batches to deliver. A **run** delivers the batches of one epoch, and then of every epoch
+/// that is prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunPlan {
     /// Number of the run, starting at 1.
@@ -15,8 +15,8 @@ pub(crate) struct RunPlan {
     pub(crate) first: BatchIndex,
     /// Number of batches in the epoch that the run has begun last: at first, the epoch of `first`.
     pub(crate) batch_count: u64,
-    /// Whether the run repeats the epoch of `first`, because the program had just finished that
-    /// epoch when it began it again.
+    /// Whether the run repeats the epoch of `first` instead of continuing with the next epoch. True
+    /// if the program begins the epoch that it finished last.
     pub(crate) repeats_epoch: bool,
     /// Epochs from this one on are not prepared in advance.
     pub(crate) epoch_limit: u64,
@@ -72,7 +72,7 @@ impl<'a> Wait<'a> {
         Wait::new(Instant::now(), false, idle)
     }
 
-    /// Returns how long to sleep before the next attempt, or `None` to give up.
+    /// Returns how long to sleep, or `None` to give up.
     pub(crate) fn pause(&mut self) -> Option<Duration> {
         let pause = (self.idle)();
         self.given_up = pause.is_none();
@@ -80,8 +80,8 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Delivers batches in order. The engine and a device's ring implement this trait. The ring itself
-/// receives its batches from an engine.
+/// Delivers batches in order. Implemented by the engine, and by a device's ring, which receives its
+/// batches from an engine.
 pub(crate) trait Feed: Send {
     type Batch;
 
@@ -91,8 +91,7 @@ pub(crate) trait Feed: Send {
     /// Returns the position of the run's next batch, or `None` if no run is in progress.
     fn position(&self) -> Option<BatchIndex>;
 
-    /// Waits for the run's next batch. Returns `None` if the run has no more batches or the caller
-    /// gives up the wait.
+    /// Like [`next`](Feed::next), but leaves it to `next` to end the run.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
     fn stop(&mut self);
@@ -121,8 +120,8 @@ pub(crate) trait Feed: Send {
     fn ready(&self) -> usize;
 
     /// Returns the start of the delay that the loader has caused, for a batch that was requested at
-    /// `requested` and has just arrived. Time during which the consumer holds every slot does not
-    /// count.
+    /// `requested` and has just arrived. Time during which the loader waits for device work of the
+    /// consumer does not count.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }

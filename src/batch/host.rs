@@ -27,14 +27,12 @@ pub struct HostBatch {
     slot_return: SlotReturn,
 }
 
-/// Returns the slots of dropped batches to the loader.
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<FreeSlot>,
     /// Number of slots whose batches the consumer has not dropped.
     pub(crate) consumer_slots: Arc<AtomicUsize>,
-    /// Holds back slots in page-locked memory that a device may still be reading. `None` for
-    /// pageable memory.
+    /// `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<FreeSlot>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
@@ -49,15 +47,13 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// still be reading slots, if any.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
-    /// Returns the number of slots of dropped batches that are held back.
     fn kept_slots(&self) -> usize;
 
-    /// Returns whether a slot is held back because of a CUDA graph capture, during which events
-    /// cannot be recorded.
+    /// During a CUDA graph capture, events cannot be recorded.
     fn is_blocked_by_capture(&self) -> bool;
 
-    /// Returns the time at which the last held slot was released, or the keeper was created. `None`
-    /// while a slot is being held back.
+    /// Returns when the last slot was released, or when the keeper was created. `None` while a slot
+    /// is held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
@@ -68,10 +64,8 @@ pub(crate) trait Keeper<T>: Send + Sync {
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>>>;
 
 impl SlotReturn {
-    /// Returns the time from which the wait for a batch, since `requested`, counts as a loader
-    /// stall. While the keeper holds slots, the loader waits for device work of the consumer, and
-    /// causes no delay. So this is `requested` or the time of the last release, whichever is later,
-    /// or the current time if slots are still held.
+    /// Returns when the loader began to delay a batch that was requested at `requested`. While the
+    /// keeper holds slots, the loader waits for device work of the consumer, and causes no delay.
     pub(crate) fn stall_start(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
@@ -146,9 +140,9 @@ impl HostBatch {
         self.view(span).as_i64()
     }
 
-    /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed)
-    /// field `name`, and the maximum length of a document. `None` if there is no such field, or if
-    /// it is neither a `Packed` nor a [`Patches`](crate::field::Patches) field.
+    /// Returns the cumulative lengths of the documents in the field `name`, and the maximum length
+    /// of a document. `None` unless this is a [`Packed`](crate::field::Packed) or
+    /// [`Patches`](crate::field::Patches) field.
     ///
     /// The cumulative lengths are 0, followed by the end of each document in the concatenated rows,
     /// as `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a

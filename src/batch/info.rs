@@ -15,8 +15,7 @@ use crate::transform::Mixing;
 #[derive(Debug, Default)]
 pub struct BatchInfo {
     pub(crate) header: Header,
-    /// The samples. There is one element for each row of a full batch, and elements are reused from
-    /// batch to batch.
+    /// One element for each row of a full batch. Elements are reused from batch to batch.
     pub(crate) samples: Vec<SampleInfo>,
 }
 
@@ -37,8 +36,7 @@ pub(crate) struct Header {
     /// Index of the batch's schema. It depends only on `epoch` and `number`.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
-    /// How the samples are mixed, or `None` if they are not. The worker that finishes the batch
-    /// mixes images in host memory, and the conversion kernel mixes images in device memory.
+    /// `None` if the samples are not mixed.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the batch has labels: a sample has a label, or the loader delivers missing labels as
     /// -1. Set by the worker that finishes the batch.
@@ -57,7 +55,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// What the error message says instead of the default cause if the samples have no labels.
+    /// Replaces the default cause in the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) shown: Rect,
@@ -72,7 +70,7 @@ pub(crate) struct SampleInfo {
     texts: Vec<(String, String)>,
 }
 
-/// Maximum size of a text's allocation that is kept for reuse, in bytes.
+/// Maximum size of an allocation that is kept for reuse, in bytes.
 const MAX_KEPT_TEXT: usize = 1 << 16;
 
 impl SampleInfo {
@@ -120,7 +118,7 @@ pub(crate) struct Largest {
     /// Number of blocks of the images that have at least `DecodeOps::LARGE_BLOCKS`.
     pub(crate) large_blocks: usize,
     pub(crate) turned: bool,
-    /// Whether at least one record is a copy that replaces a failed sample.
+    /// Whether a record is a copy that replaces a failed sample.
     pub(crate) copied: bool,
 }
 
@@ -217,7 +215,7 @@ impl BatchInfo {
         role == Role::Label && !self.header.labeled
     }
 
-    /// Returns the length of the first axis of a span, and its other axes. `row` is the shape of
+    /// Returns the length of the first axis of a span, and the other axes. `row` is the shape of
     /// one sample.
     pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
         match self.header.packed.iter().find(|(packed, _)| *packed == span) {

@@ -56,13 +56,13 @@ impl SlotMemory {
 }
 
 struct Heap {
-    /// Start of the buffer, aligned to [`PAGE`].
+    /// Aligned to [`PAGE`].
     base: NonNull<u8>,
     allocated: NonNull<u8>,
     layout: Layout,
 }
 
-/// Alignment of the buffer. Some system calls require whole pages.
+/// Some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 

@@ -62,7 +62,6 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// Compares the result with images that are mixed one by one.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);

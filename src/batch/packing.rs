@@ -71,7 +71,6 @@ impl FilledSlot {
         total_rows
     }
 
-    /// Writes the cumulative patch counts of the first `images` grids in span `grids` to `span`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
         let (out, grids) = self.bytes_mut_with(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
@@ -105,8 +104,8 @@ mod tests {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
 
-    /// Creates a full batch, and returns it with the rows of each sample. `counts` contains the
-    /// number of two-byte rows of each sample.
+    /// Returns a full batch and the rows of each sample. `counts` contains the number of two-byte
+    /// rows of each sample.
     fn batch(counts: &[usize], max_rows: usize) -> (FilledSlot, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),

@@ -164,7 +164,6 @@ pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 
-/// The content of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered unchanged.
@@ -218,7 +217,6 @@ pub(crate) struct Schema {
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
-/// An array of a batch, and its position in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -232,7 +230,7 @@ pub(crate) struct Span {
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Lays out the arrays of a batch. Fails if the buffer would be larger than the address space.
+    /// Fails if the buffer would be larger than the address space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -263,7 +261,6 @@ impl Schema {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// Returns the image field called `image`, or the first image field if none has this name.
     pub(crate) fn image_span(&self) -> Option<usize> {
         let image_span = self.find_named("image").filter(|&span| self.spans[span].role == Role::Image);
         image_span.or_else(|| self.find(Role::Image))
@@ -279,9 +276,9 @@ impl Schema {
 }
 
 impl Schemas {
-    /// Lays out each variant. `variants` contains the maximum number of samples in a batch and the
-    /// arrays for each variant, and must not be empty. Fails if variants differ in more than the
-    /// lengths of axes.
+    /// `variants` contains the maximum number of samples in a batch and the arrays for each
+    /// variant, and must not be empty. Fails if a variant is too large, or if the arrays differ in
+    /// more than the lengths of axes.
     pub(crate) fn new(variants: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
         let schemas =
             variants.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
@@ -322,7 +319,7 @@ impl Schemas {
         Schemas(Arc::new([schema]))
     }
 
-    /// Returns the schema of a variant. Panics if there is no such variant.
+    /// Panics if there is no such variant.
     pub(crate) fn variant(&self, variant: usize) -> &Schema {
         &self.0[variant]
     }
@@ -331,7 +328,6 @@ impl Schemas {
         self.0.iter()
     }
 
-    /// Returns the size of the largest variant in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }

@@ -35,14 +35,13 @@ use super::{Schema, Schemas, SlotMemory, Span};
 /// Alignment of the encoded data of each image, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
-/// The buffer of a batch, and the batch's metadata.
 struct Slot {
     schemas: Schemas,
     variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     parts_left: AtomicUsize,
-    /// Number of bytes of encoded data that have been handed out.
+    /// Number of bytes of encoded data that have been handed out (invariant 4).
     encoded: AtomicUsize,
     /// Number of blocks of coefficients that have been handed out.
     blocks: AtomicUsize,
@@ -73,7 +72,7 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// Creates a slot in `memory`, which must be large enough for the largest of `schemas`.
+    /// `memory` must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> FreeSlot {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
@@ -83,7 +82,6 @@ impl Slots {
     }
 }
 
-/// A slot that contains no batch.
 pub(crate) struct FreeSlot(Arc<Slot>);
 
 impl FreeSlot {
@@ -115,8 +113,8 @@ impl FreeSlot {
 
 /// The right to fill some rows of a slot.
 ///
-/// A slot is never used again if an unfinished part of it is dropped, which happens only while the
-/// loader is closing.
+/// A slot is never used again if an unfinished part of it is dropped, which happens only after a
+/// panic or while the loader is closing.
 pub(crate) struct SlotPart {
     slot: Arc<Slot>,
     samples: *mut SampleInfo,
@@ -196,8 +194,7 @@ impl SlotPart {
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Marks the part as finished. Returns the full slot if this was the slot's last unfinished
-    /// part.
+    /// Returns the full slot if this was the slot's last unfinished part.
     pub(crate) fn finish(self) -> Option<FilledSlot> {
         let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| FilledSlot(self.slot))
@@ -212,7 +209,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Returns the row `row`, which must be in the part's range.
+    /// `row` must be in the part's range.
     pub(crate) fn new(part: &'a mut SlotPart, row: usize) -> Self {
         Row { part, row, frame: 0 }
     }
@@ -239,7 +236,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A slot with a complete batch.
 pub(crate) struct FilledSlot(Arc<Slot>);
 
 impl FilledSlot {
@@ -296,7 +292,7 @@ impl FilledSlot {
         &rows[..len * row_shape.iter().product::<usize>() * field.dtype.bytes()]
     }
 
-    /// Returns the address of a span, for callers that may write to its bytes.
+    /// For callers that may write to the bytes.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -405,8 +401,7 @@ mod tests {
         }
     }
 
-    /// Tests that the last part sees everything that the other threads wrote. This depends on
-    /// memory ordering, so the test is conclusive only under Miri or ThreadSanitizer.
+    /// Conclusive only under Miri or ThreadSanitizer, because it depends on memory ordering.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

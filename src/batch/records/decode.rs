@@ -66,7 +66,7 @@ record! {
         count: u32,
         /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Index of the image in the batch that the record was written for. A copy of the record
+        /// Index, in the batch, of the image that the record was written for. A copy of the record
         /// for a different image keeps this value.
         place: u32,
         /// Number of blocks in the window.
@@ -219,8 +219,8 @@ impl DecodeOps {
     }
 
     /// Creates a record that converts a region of a video frame to RGB, and resizes it according to
-    /// `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns `None` if an offset
-    /// does not fit in 32 bits.
+    /// `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns `None` if an
+    /// offset does not fit in 32 bits.
     #[cfg(feature = "video")]
     pub(crate) fn yuv(yuv: &YuvRegion<'_>, plan: &Plan, encoded: Encoded) -> Option<Self> {
         Some(DecodeOps {
@@ -239,9 +239,8 @@ impl DecodeOps {
         (3 * blocks * Self::PLANE_BYTES).div_ceil(Self::COEFFICIENT_BYTES)
     }
 
-    /// Creates a record that resizes the region of `plan`. `corner` is the position of the region in
-    /// the stored image, and `blocks` the number of blocks of coefficients. Returns `None` if an
-    /// offset does not fit in 32 bits.
+    /// `corner` is the position of the region in the stored image, and `blocks` the number of
+    /// blocks of coefficients. Returns `None` if an offset does not fit in 32 bits.
     fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
         let Encoded { place, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;
@@ -264,7 +263,6 @@ impl DecodeOps {
         })
     }
 
-    /// Returns the all-zero record, which the kernels skip.
     pub(crate) fn nothing() -> Self {
         Self::read_words(&[0; Self::WORDS])
     }
@@ -293,7 +291,6 @@ impl DecodeOps {
         self.segments
     }
 
-    /// Returns the size of the longest segment in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -307,13 +304,10 @@ impl DecodeOps {
         self.block as usize + self.kept as usize
     }
 
-    /// Returns the index of the image in the batch for which the record was written. A copy that
-    /// replaces a failed sample keeps this index.
     pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
 
-    /// Returns the width of the region in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }
@@ -358,7 +352,6 @@ mod tests {
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let record =
             |offset, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, offset, bytes: stream.len(), block });
-        // At the end of an arena of 4 GiB, offsets do not fit into 32 bits.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
@@ -378,8 +371,8 @@ mod tests {
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// Tests that copied records are detected. The pixels of a copy depend on data that the kernels
-    /// write while they decode a different row.
+    /// The pixels of a copy depend on data that the kernels write while they decode a different
+    /// row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {
@@ -393,7 +386,6 @@ mod tests {
         assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
-        // An all-zero record is not a copy in any row.
         let mut records_of_batch = records(&[0]);
         records_of_batch.extend([0; DecodeOps::BYTES]);
         records_of_batch.extend(records(&[2]));

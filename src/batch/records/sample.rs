@@ -75,7 +75,6 @@ impl SampleOps {
         }
     }
 
-    /// Writes mixing with the sample in row `partner` into an existing record.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];

@@ -9,8 +9,8 @@ use crate::transform::record;
 pub(crate) use region::YuvRegion;
 
 record! {
-    /// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they and
-    /// `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+    /// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they
+    /// and `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
     pub(crate) struct YuvHead {
         luma_weight: u32,
         /// Constant that is added to the weighted samples.
@@ -55,7 +55,6 @@ mod region {
     use crate::decode::{Rect, Size};
     use crate::transform::Record;
 
-    /// A region of a decoded video frame that a device converts to RGB.
     pub(crate) struct YuvRegion<'a> {
         planes: &'a Planes<'a>,
         /// The copied columns and rows of luma. They start at a multiple of a chroma sample.
@@ -123,12 +122,10 @@ mod region {
             Some(YuvRegion { planes, columns, rows, head, chroma, corner, turned, bytes })
         }
 
-        /// Returns the position of the region in the copied area.
         pub(crate) fn corner(&self) -> (u32, u32) {
             self.corner
         }
 
-        /// Returns the steps that turn the frame upright.
         pub(crate) fn turned(&self) -> u32 {
             self.turned
         }
@@ -138,7 +135,6 @@ mod region {
             self.bytes
         }
 
-        /// Writes the head and the samples.
         pub(crate) fn write(&self, out: &mut [u8]) {
             let (head, samples) = out.split_at_mut(YuvHead::WORDS * 4);
             let mut words = [0; YuvHead::WORDS];

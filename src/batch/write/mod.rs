@@ -3,8 +3,8 @@
 //!
 //! All implementations produce the same bits: `scale * pixel + bias` is one fused multiply-add in
 //! 32-bit floats, followed by one rounding to nearest even for the 16-bit types. SIMD code computes
-//! groups of 16 pixels. The remaining pixels, and all pixels on other CPUs, are looked up in a
-//! table of 256 entries per channel, one for each pixel value.
+//! groups of 16 pixels with three channels. The remaining pixels, and all pixels on other CPUs, are
+//! looked up in a table of 256 entries per channel, one for each pixel value.
 //!
 //! 1. `cast`: how pixels are converted, and the interface of the SIMD code.
 //! 2. `lanes`: the SIMD code that AVX2 and NEON share.

@@ -1,7 +1,7 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
-//! The arithmetic is that of `device/nvidia/kernels/convert.cu`, so host and device produce the
-//! same bits: each image is normalized and its effects are applied in 32-bit floats. Then the
+//! `device/nvidia/kernels/convert.cu` uses the same arithmetic, so host and device produce the same
+//! bits: each image is normalized and its effects are applied in 32-bit floats. Then the
 //! weighted sum of both images is computed without a fused multiply-add and rounded once to the
 //! batch's type.
 
@@ -17,14 +17,14 @@ use crate::transform::{AnyValueEffect, Mixing};
 /// An image that has not yet been normalized and cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct UncastImage<'a> {
-    /// The pixels, `u8` HWC.
+    /// `u8` HWC.
     pub(crate) pixels: &'a [u8],
     pub(crate) effects: &'a [AnyValueEffect],
 }
 
 impl BatchWriter {
-    /// Writes an image with its effects to `dst`. Fails if the length of the image or of `dst` does
-    /// not match the size, or if the rectangle of an effect is not inside the image.
+    /// Fails if the length of the image or of `dst` does not match the size, or if the rectangle of
+    /// an effect is not inside the image.
     pub(crate) fn write_with_effects(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
@@ -56,9 +56,8 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Writes an image that is mixed with a second one to `dst`. Fails if the length of an image or
-    /// of `dst` does not match the size, or if the rectangle of an effect or of CutMix is not
-    /// inside the image.
+    /// Fails if the length of an image or of `dst` does not match the size, or if the rectangle of
+    /// an effect or of CutMix is not inside the image.
     pub(crate) fn write_mixed(
         &self,
         original: UncastImage<'_>,
@@ -103,7 +102,7 @@ impl BatchWriter {
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the values after the image's effects, unrounded.
+    /// Returns the unrounded values after the image's effects.
     fn value(&self, image: UncastImage<'_>, index: usize) -> [f32; 3] {
         let width = self.size.width as usize;
         AnyValueEffect::run_all(

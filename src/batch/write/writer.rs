@@ -23,7 +23,7 @@ pub struct BatchWriter {
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// The SIMD code. `None` if there is none for this CPU, or if the images have one channel.
+    /// `None` if there is no SIMD code for this CPU, or if the images have one channel.
     pub(super) vector: Option<Vector>,
 }
 
@@ -79,13 +79,13 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast, values, table, vector })
     }
 
-    /// Returns a copy of this writer for images of a different size. Does not allocate.
+    /// Does not allocate.
     pub(crate) fn with_size(&self, size: Size) -> Self {
         BatchWriter { size, ..self.clone() }
     }
 
-    /// Converts this writer into one for images with one channel. It normalizes them like the first
-    /// of the three channels.
+    /// Makes this writer accept images with one channel, and normalize them like the first of three
+    /// channels.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);

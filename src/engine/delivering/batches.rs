@@ -98,7 +98,7 @@ impl<B> Batches<B> {
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
     /// the saved batch for the saved epoch of a [resumed](crate::Loader::resume) loader. Returns
-    /// `None` for epochs before the saved epoch, until any epoch has begun.
+    /// `None` for epochs before the saved epoch, until the saved epoch or a later one has begun.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let start = self.resume_start;
         match epoch.cmp(&start.epoch) {
@@ -108,10 +108,9 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Ends the epoch in progress, and begins `epoch`. Afterwards, each call of
-    /// [`next_interruptible`](Batches::next_interruptible) returns a batch. Unlike
-    /// [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in other languages
-    /// can use it.
+    /// Ends the epoch in progress, and begins `epoch`. Request the batches of the epoch with
+    /// [`next_interruptible`](Batches::next_interruptible). Unlike [`epoch`](Batches::epoch), this
+    /// method does not borrow the loader, so iterators in other languages can use it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -159,9 +158,8 @@ impl<B> Batches<B> {
         self.move_to(BatchIndex { epoch, batch: first });
     }
 
-    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large.
-    /// Continues the current run if it is about to deliver this batch, and otherwise starts a run.
-    /// Returns the index of the first batch.
+    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. Returns
+    /// the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let batch_count = match state::count_batches(&self.shared().schedule, epoch)
@@ -309,8 +307,8 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// Receives the next batch of the feed, or returns `None` if `idle` returns `None`. Updates the
-    /// statistics.
+    /// Receives the next batch, and records its failures and statistics, without moving the
+    /// position. Returns `None` if `idle` returns `None`.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let NextStep::Error(e) = &self.next_step {
             return Some(Err(e.clone()));
@@ -381,7 +379,8 @@ impl<B> Batches<B> {
     /// Ends the epoch in progress. The new position takes effect when the next epoch begins.
     ///
     /// # Errors
-    /// See [`Loader::resume`](crate::Loader::resume). After an error, the position is unchanged.
+    /// See [`Loader::resume`](crate::Loader::resume). An error also ends the epoch, but leaves the
+    /// position unchanged.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         let (position, order) = self.resume_position(state)?;
@@ -445,8 +444,9 @@ impl<B> Batches<B> {
     /// the first batch that was not delivered. A batch is delivered when `next_interruptible`
     /// returns it, so save the checkpoint together with the model that was trained on that batch.
     ///
-    /// The first call reads eight samples, and later calls read nothing. An [`Epoch`](crate::Epoch)
-    /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
+    /// The first call reads the keys of eight samples, and later calls read nothing. An
+    /// [`Epoch`](crate::Epoch) dereferences to its loader, so `epoch.checkpoint()` works inside an
+    /// epoch.
     pub fn checkpoint(&self) -> Checkpoint {
         self.handle.checkpoint()
     }

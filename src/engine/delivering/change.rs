@@ -31,8 +31,9 @@ impl<B> Batches<B> {
     /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
     /// the first one that begins after at least `after` further batches. Neither the prefetch depth
     /// nor the number of ranks affects this point. If batches after this point have been prepared,
-    /// all prepared batches are dropped and prepared again. The change replaces the remaining
-    /// schedule, and all earlier changes that have not taken effect yet.
+    /// or if the source itself prefetches, all prepared batches are dropped and prepared again. The
+    /// change replaces the remaining schedule, and all earlier changes that have not taken effect
+    /// yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -52,9 +53,9 @@ impl<B> Batches<B> {
     /// new weights.
     ///
     /// The change takes effect after `after` further batches. If later batches have been prepared,
-    /// all prepared batches are dropped and prepared again. To avoid this delay, set `after` to a
-    /// few batches more than the [prefetch depth](Batches::prefetch), and to the same number on
-    /// every rank. The delay is unavoidable if the source itself prefetches.
+    /// or if the source itself prefetches, all prepared batches are dropped and prepared again. To
+    /// avoid this delay with other sources, set `after` to a few batches more than the
+    /// [prefetch depth](Batches::prefetch), and to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain the calls that affect the epoch in progress. After a call, the weights of earlier
@@ -108,7 +109,6 @@ impl<B> Batches<B> {
         Ok(first_affected)
     }
 
-    /// Returns the position of the first batch after `delay` further batches.
     fn first_batch_after(&self, delay: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
         // The failed batch counts as received, because it may not have failed on other ranks.

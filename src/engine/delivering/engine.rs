@@ -59,7 +59,7 @@ pub(crate) struct Engine<B> {
     /// batch. The index of an entry is the sequence number of its batch, modulo the length.
     arrivals: Box<[Option<Arrival>]>,
     run: u64,
-    /// Position of the next batch to deliver; `None` if the run has ended.
+    /// `None` if the run has ended.
     next_batch: Option<BatchIndex>,
     next_seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
@@ -71,8 +71,7 @@ pub(crate) struct Engine<B> {
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Sends parts of a full slot back to the workers, which decode images again. `None` only while
-    /// the engine is being dropped.
+    /// Sends parts of a full slot back to the workers.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work_sender: Option<WorkSender>,
     read_stage: Arc<ReadStage>,
@@ -84,8 +83,7 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine with batches in host memory. `slots` includes the slots that are reserved
-    /// for a higher prefetch depth.
+    /// `slots` includes the slots that are reserved for a higher prefetch depth.
     pub(crate) fn to_host(config: EngineConfig, slots: Vec<FreeSlot>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(config, slots, keeper, Box::new(HostBatch::new))
     }
@@ -140,8 +138,9 @@ impl<B> Engine<B> {
         // blocks.
         let (run_sender, run_receiver) = unbounded();
         let (slot_sender, slot_receiver) = bounded(slot_count);
-        // `fill_results` has room for every slot, for two end-of-run messages (of the current run and
-        // of a canceled one), and for one panic message from each worker and from the coordinator.
+        // `fill_results` has room for every slot, for two end-of-run messages (of the current run
+        // and of a canceled one), and for one panic message from each worker and from the
+        // coordinator.
         let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
@@ -207,9 +206,8 @@ impl<B> Engine<B> {
         (seq % self.arrivals.len() as u64) as usize
     }
 
-    /// Returns an error if the next batch cannot arrive because the consumer or the keeper holds
-    /// all slots, or if the keeper fails. Logs long waits. `waited` is the time that the consumer
-    /// has waited so far.
+    /// Returns an error if the consumer holds all slots after the timeout, if a capture prevents
+    /// the keeper from releasing the other slots, or if the keeper fails. Logs long waits.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let batch = self.next_batch.map_or(0, |batch| batch.batch);
         let (consumer_slots, keeper) =
@@ -334,8 +332,8 @@ impl<B> Feed for Engine<B> {
         self.shared.runtime.balance.begin();
         (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
-            // This run repeats its epoch. Do not prepare the next epoch, because the source would
-            // prefetch the samples of another epoch.
+            // Stop after this epoch: the run would repeat it, but the source would prefetch the
+            // next epoch.
             run_plan.epoch_limit = 0;
         }
         let run_sender = self.run_sender.as_ref().expect("open until drop");

@@ -27,8 +27,9 @@ impl<B> Batches<B> {
     ///
     /// While the last batches of an epoch are in flight, workers use free slots to prepare the
     /// first batches of the next epoch, so there is no gap between epochs. If the program begins
-    /// the epoch that it has most recently finished, workers prepare that epoch again instead. The
-    /// prepared batches are discarded if the program requests a different epoch.
+    /// the epoch that it has most recently finished, workers prepare that epoch again instead, or
+    /// nothing if the source itself prefetches. The prepared batches are discarded if the program
+    /// requests a different epoch.
     /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and

@@ -10,8 +10,9 @@ impl<B> Batches<B> {
     /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
     /// measure how fast a training loop would be if loading took no time.
     ///
-    /// The call blocks until the `n` batches are ready, or all batches if the epoch has fewer. The
-    /// iterator never ends; limit it with `take`. Repeated batches do not appear in the statistics.
+    /// The call ends the epoch in progress, and blocks until the `n` batches are ready, or all
+    /// batches if epoch 0 has fewer. The iterator never ends; limit it with `take`. Repeated
+    /// batches do not appear in the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {

@@ -70,8 +70,8 @@ impl HostFeed for Engine<UploadingSlot> {
     fn repair(&mut self, mut batch: UploadingSlot, rows: &[usize]) -> Repair<UploadingSlot> {
         let mut full = batch.full.take().expect("the slot is taken only when the batch is repaired or dropped");
         let recipe = self.shared().recipe.clone();
-        // A row may contain a copy of the images of another row, whose sample replaces a failed
-        // one. Repair that other row instead: repairing it also updates the copies.
+        // A row with a failed sample may contain copies of the images of another row. Repair that
+        // other row instead, which also updates the copies.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.image_source_row(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();

@@ -34,7 +34,7 @@ pub(crate) struct ReadBuffers {
     samples: Vec<(ReadIndex, Result<Sample<'static>>, u64)>,
     buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
-    /// Maximum size of a sample in bytes.
+    /// Maximum size of a sample.
     max_bytes: u64,
 }
 
@@ -43,8 +43,7 @@ pub(crate) struct ReadBuffers {
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for a part in which an entry has up to `samples_per_entry` samples: its own
-    /// and its partners.
+    /// `samples_per_entry` includes the partners.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, samples_per_entry: usize) -> Self {
         let count = MAX_GROUP * samples_per_entry;
         let buffers = vec![Vec::new(); count].into_boxed_slice();

@@ -25,7 +25,7 @@ const MIN_GAIN: f64 = 1.25;
 /// Number of windows between a reverted doubling and the next trial.
 const REST_WINDOWS: u32 = 32;
 
-/// Number of readers, and counters of the current window. All times are in ns.
+/// All times are in ns.
 #[derive(Debug)]
 pub(super) struct ReaderCount {
     readers: usize,

@@ -42,9 +42,8 @@ pub(crate) type SendPart = Arc<dyn Fn(SlotPart, PrefetchedSamples) + Send + Sync
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct PrefetchedSamples {
-    /// The samples, or `None` if nothing was read.
+    /// `None` if nothing was read.
     buffers: Option<ReadBuffers>,
-    /// Bytes that are reserved in the budget for the samples.
     reserved_bytes: usize,
     stage: Arc<ReadStage>,
 }
@@ -70,10 +69,10 @@ impl Drop for PrefetchedSamples {
 /// State that the readers share with the workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) reader_switch: ReaderSwitch,
-    /// Notifies the source of the next samples if the source prefetches.
     pub(crate) notifier: PrefetchNotifier,
     recipe: Arc<Recipe>,
     runtime: Arc<Runtime>,
+    /// Maximum number of parts in flight.
     max_parts: usize,
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
@@ -103,7 +102,7 @@ enum Threads {
     Closed,
 }
 
-/// The budget for bytes that have been read but not decoded.
+/// Bounds the bytes that have been read but not decoded.
 struct Budget {
     max_bytes: usize,
     reserved_bytes: usize,
@@ -118,14 +117,14 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns whether a part of typical size fits into the budget. A single part always fits.
+    /// Returns whether a part of typical size fits into the budget. A single part always fits, and
+    /// so does every part once the stage is closed.
     fn has_space(&self) -> bool {
         self.is_closed
             || self.part_count == 0
             || self.reserved_bytes.saturating_add(self.typical_bytes) <= self.max_bytes
     }
 
-    /// Reserves more bytes. Frees idle buffers if necessary.
     fn reserve(&mut self, bytes: usize) {
         self.reserved_bytes += bytes;
         while self.reserved_bytes + self.idle_bytes > self.max_bytes
@@ -147,7 +146,6 @@ impl Budget {
 }
 
 impl ReadStage {
-    /// Creates a stage without threads. `max_parts` is the maximum number of parts in flight.
     pub(crate) fn new(shared: &Shared, max_parts: usize, notifier: PrefetchNotifier) -> Arc<Self> {
         let max_bytes = shared.runtime.scratch.plan().read_ahead_bytes;
         let budget = Budget {
@@ -175,7 +173,7 @@ impl ReadStage {
         })
     }
 
-    /// Allows readers to start, and to pass each part to `send_part`.
+    /// Allows readers to start.
     pub(crate) fn open(&self, send_part: SendPart) {
         *self.threads() = Threads::None { send_part };
     }
@@ -212,8 +210,6 @@ impl ReadStage {
         part
     }
 
-    /// Starts the first readers. If a thread cannot be started, uses only the readers that have
-    /// started, and returns the error.
     fn start_readers(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
         let (part_sender, part_receiver) = bounded(self.max_parts);
         let mut readers = Vec::new();
@@ -250,7 +246,6 @@ impl ReadStage {
         None
     }
 
-    /// Counts a sample, and adjusts the number of readers.
     fn count_sample(self: &Arc<Self>, part_receiver: &Receiver<SlotPart>) {
         let is_part_waiting = !part_receiver.is_empty() && self.budget().has_space();
         let now = nanos(Instant::now(), self.open_time);
@@ -328,7 +323,7 @@ impl ReadStage {
         Some((part, prefetched_samples))
     }
 
-    /// Reads as many samples of `part` as fit into the budget.
+    /// Reads samples of `part` until the budget is exceeded, but at most [`MAX_GROUP`] entries.
     fn read_part(
         self: &Arc<Self>,
         reader: usize,

@@ -14,11 +14,10 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Minimum fraction of the time for filling parts for which workers are blocked before readers take
-/// over.
+/// Readers take over if workers are blocked for at least this fraction of their time.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
-/// Minimum number of parts with blocked reads before readers take over, so that one slow sample
-/// does not start readers.
+/// Readers take over only after reads have blocked in this many parts, so that one slow sample does
+/// not start readers.
 const MIN_BLOCKED_PARTS: u32 = 3;
 /// Number of parts after which the weight of earlier observations is halved.
 const HALF_LIFE_PARTS: u32 = 32;
@@ -26,10 +25,10 @@ const HALF_LIFE_PARTS: u32 = 32;
 /// blocked read lowers the count by [`BLOCK_PENALTY`].
 const MAX_UNBLOCKED_PARTS: u32 = 64;
 const BLOCK_PENALTY: u32 = 8;
-/// Minimum average duration of blocked reads in ns if the system does not report blocked threads.
+/// If the system does not report blocked threads, reads of at least this average duration in ns
+/// count as blocked.
 const LONG_READ_NS: u64 = 200_000;
 
-/// The current choice between readers and workers, and the observations behind it.
 pub(crate) struct ReaderSwitch {
     readers_enabled: AtomicBool,
     readers_disabled: AtomicBool,
@@ -40,7 +39,6 @@ pub(crate) struct ReaderSwitch {
 struct Observations {
     /// Parts that workers filled without readers.
     parts: u32,
-    /// Parts in which a read blocked.
     blocked_parts: u32,
     /// Time that workers were blocked while reading, in ns.
     blocked_ns: u64,
@@ -102,7 +100,6 @@ impl ReaderSwitch {
         }
     }
 
-    /// Records that a reader read a part, and whether a read blocked.
     pub(crate) fn record_reader_part(&self, was_blocked: bool) {
         let mut observations = self.observations();
         observations.unblocked_parts = if was_blocked {

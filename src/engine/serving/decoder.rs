@@ -47,8 +47,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#supported-formats),
-///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
+/// - **Images** are encoded bytes in any format that a [loader
+///   reads](crate::decode#supported-formats), including progressive, rotated and CMYK JPEGs. The
+///   format is detected from the first bytes.
 /// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
 ///   the cause, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for the row.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
@@ -57,12 +58,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// - **Asynchronous requests.** [`submit`](Decoder::submit) immediately returns a [`Pending`],
 ///   which you can `wait` for or await as a future. Dropping the [`Pending`] cancels the request.
 /// - **Overload.** Once [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued,
-///   further ones are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with more
+///   further ones are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image larger
 ///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting
 ///   other images, and its bytes are freed immediately.
 /// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only the
 ///   thread that receives the response uses that stream, to make it wait for the batch.
-/// - **Memory** is allocated when the decoder is opened, and then reused; see
+/// - **Memory** for batches is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
 ///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a device
@@ -85,9 +86,8 @@ pub struct Decoder<B> {
     handle: LoaderHandle,
     memory_plan: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// The function that the receiving thread calls with each batch. It may use the user's stream.
+    /// The receiving thread calls this function with each batch. It may use the user's stream.
     on_receive: fn(&B) -> Result<()>,
-    /// Dynamic batchers that are closed together with the decoder.
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
 }
@@ -97,8 +97,7 @@ pub(super) trait CloseWithDecoder: Send + Sync {
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Creates a decoder, and starts the thread that responds to requests. `requests` must be the
-    /// source of `batches`.
+    /// `requests` must be the source of `batches`.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,
@@ -122,6 +121,7 @@ impl<B: Send + 'static> Decoder<B> {
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
     ///
+    /// # Errors
     /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error. If the
     /// stream may be captured during the call, use [`submit`](Decoder::submit): its response can
     /// still be received after the capture.
@@ -262,12 +262,12 @@ impl<B> Pending<B> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
     /// the decoder was dropped or [closed](Decoder::close) before it decoded the batch, or if
     /// called in a process other than the one that opened the decoder.
+    /// [`ErrorKind::Panic`](crate::ErrorKind::Panic) if a thread of the decoder has panicked.
     pub fn wait(&self) -> Result<B> {
         self.take(self.on_receive)
     }
 
-    /// Waits for the batch and calls `on_batch` with it. If `on_batch` fails, the batch can still
-    /// be received.
+    /// If `on_batch` fails, the batch can still be received.
     fn take(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.response.wait(on_batch)

@@ -62,9 +62,9 @@ const BATCHES_AHEAD: usize = 2;
 /// - **Overload.** Up to three batches are decoded ahead of the consumer, and further requests are
 ///   queued. Requests fail with [`ErrorKind::Busy`] while the queue contains
 ///   [`max_queued`](crate::DecoderBuilder::max_queued) requests.
-/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image with
-///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes
-///   are freed immediately.
+/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image larger
+///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes are
+///   freed immediately.
 /// - **Closing.** Dropping the dynamic batcher drops all requests that `next` has not returned, but
 ///   leaves the decoder open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
 pub struct DynamicBatcher<B, T> {
@@ -128,7 +128,7 @@ impl<B, T> DynamicBatcher<B, T> {
         self.queue.push(images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect(), value)
     }
 
-    /// Cancels a request that is not part of a batch yet, and returns its value.
+    /// Cancels a request, and returns its value, or `None` if it is already part of a batch.
     pub fn cancel(&self, request: u64) -> Option<T> {
         check_process("decoder", self.process).ok()?;
         self.queue.remove(request)
@@ -261,8 +261,7 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// Waits until a batch is due, and removes its requests from the queue. Returns `None` once the
-    /// queue is closed and empty.
+    /// Waits for the requests of the next batch. Returns `None` once the queue is closed and empty.
     fn take(&self) -> Option<Vec<Request<T>>> {
         let mut state = self.state();
         loop {

@@ -1,7 +1,7 @@
 //! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request waits in a queue until it is assigned a slot. It has then *begun*, and is one batch of
-//! the run. Canceling removes a request from the queue. If the request has begun, canceling only
+//! A request waits in a queue until the coordinator makes it the next batch of the run. It has then
+//! *begun*. Canceling removes a request from the queue. If the request has begun, canceling only
 //! drops its images: its batch stays in the run, so that later batches keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,8 +20,7 @@ pub(crate) type OwnedBytes = Box<dyn AsRef<[u8]> + Send + Sync>;
 /// An encoded image of a request.
 pub(super) enum Image {
     Bytes(OwnedBytes),
-    /// An image that exceeded the limit. The value is its size in bytes. The bytes have been
-    /// dropped.
+    /// Size in bytes of an image that exceeded the limit. The bytes have been dropped.
     TooLarge(usize),
 }
 
@@ -36,10 +35,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Checks the number of images in a request, and drops the bytes of images that are too large.
-    ///
-    /// # Errors
-    /// If there are no images, or too many images.
+    /// Drops the bytes of images that are too large. Fails if the number of images is wrong.
     pub(super) fn check_request(&self, images: Vec<OwnedBytes>) -> Result<Vec<Image>> {
         let (count, max_images) = (images.len(), self.max_images);
         if count == 0 || count > max_images {
@@ -71,15 +67,13 @@ impl Limits {
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
-    /// Notified when a request arrives, when a run begins, when the decoder is closed, and when the
-    /// engine ends.
     changed: Condvar,
 }
 
 struct State<B> {
-    /// Requests that have not begun, by ticket.
+    /// By ticket.
     queued_requests: BTreeMap<u64, Request<B>>,
-    /// Requests that have begun, in the order of their batches.
+    /// In the order of their batches.
     begun_requests: VecDeque<BegunRequest<B>>,
     /// Index of the batch of the first request in `begun_requests`.
     first_batch: u64,
@@ -89,7 +83,7 @@ struct State<B> {
     /// Epoch of the current run. If an error ends the run, the next run uses the next epoch.
     epoch: u64,
     is_closed: bool,
-    /// Whether the engine has ended, so that no more batches will be delivered.
+    /// Whether the engine has ended.
     has_ended: bool,
 }
 
@@ -103,7 +97,7 @@ struct BegunRequest<B> {
     ticket: u64,
     first_image: u64,
     image_count: u64,
-    /// The request, or `None` once it has been canceled or has failed.
+    /// `None` once the request has been canceled or has failed.
     request: Option<Request<B>>,
 }
 
@@ -122,7 +116,7 @@ impl<B> State<B> {
 }
 
 impl<B> Requests<B> {
-    /// Name of the sample field with the encoded image.
+    /// Name of the sample field that contains the encoded image.
     pub(crate) const FIELD: &'static str = "image";
 
     pub(crate) fn new(limits: Limits) -> Self {
@@ -143,7 +137,6 @@ impl<B> Requests<B> {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Fails if there are no images, if there are too many images, or if the queue is full.
     pub(crate) fn submit(&self, images: Vec<OwnedBytes>) -> Result<(u64, Arc<Response<B>>)> {
         let images = self.limits.check_request(images)?;
         let state = self.state();
@@ -186,7 +179,7 @@ impl<B> Requests<B> {
         drop((queued_request, begun_request));
     }
 
-    /// Waits for a request. Returns false if the decoder is closed.
+    /// Waits for a request without a response. Returns false if the decoder is closed.
     pub(crate) fn wait(&self) -> bool {
         let is_idle = |state: &mut State<B>| {
             state.queued_requests.is_empty() && state.begun_requests.is_empty() && !state.is_closed
@@ -211,8 +204,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited longer than the timeout. If `cause` is itself a timeout,
-    /// the error says instead that the program holds all `capacity` batches.
+    /// Fails the requests that have waited for at least the timeout, with `cause`. If `cause` is
+    /// itself a timeout, the error says instead that the program holds all `capacity` batches.
     pub(crate) fn fail_late_requests(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.submit_time.elapsed() >= self.limits.timeout;
         let mut late_requests = Vec::new();
@@ -257,7 +250,6 @@ impl<B> Requests<B> {
         self.changed.notify_all();
     }
 
-    /// Closes the queue, and fails all requests without a response.
     pub(crate) fn fail_all(&self) {
         let mut state = self.state();
         state.is_closed = true;

@@ -34,8 +34,7 @@ impl<B> State<B> {
         matches!(self.response, ResponseState::Pending)
     }
 
-    /// Takes the response, which must have been set. Calls `on_batch` with a batch first. If
-    /// `on_batch` fails, the batch is not taken.
+    /// Takes the response, which must have been set. If `on_batch` fails, the batch is not taken.
     fn take(&mut self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let ResponseState::Ready(Ok(batch)) = &self.response {
             on_batch(batch)?;
@@ -65,21 +64,20 @@ impl<B> Response<B> {
         });
     }
 
-    /// Waits for the response and takes it. Calls `on_batch` with a batch first, under the lock, so
-    /// that only one of several waiting threads calls it at a time.
+    /// Calls `on_batch` under the lock, so that only one of several waiting threads calls it at a
+    /// time.
     pub(crate) fn wait(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let result = self.changed.wait_while(self.state(), |state| state.is_pending());
         result.expect("no code panics while holding this lock").take(on_batch)
     }
 
-    /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
+    /// Returns whether the response has been set.
     pub(crate) fn wait_timeout(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_pending());
         !state.expect("no code panics while holding this lock").0.is_pending()
     }
 
-    /// Returns `Ready` if the response has been set. Otherwise, replaces the stored waker by the
-    /// waker of `context`, which is woken when the response is set.
+    /// Replaces the stored waker if the response has not been set.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();

@@ -1,15 +1,17 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! With [`DecodeOn::Auto`], the device decodes unless a worker has time to do so, because the device
-//! is faster. But every part that a worker decodes leaves the device more time for the consumer's
-//! own work. So a worker decodes a part if it can finish long before the consumer needs the batch,
-//! and if the workers have time to spare after copying data for the device. Without these two
-//! conditions, all workers would start decoding at once, and the device would run out of batches.
+//! With [`DecodeOn::Auto`], the device decodes unless a worker has time to do so, because the
+//! device is faster. But every part that a worker decodes leaves the device more time for the
+//! consumer's own work. So a worker decodes a part if it can finish long before the consumer needs
+//! the batch, and if the workers have time to spare after copying data for the device. Without
+//! these two conditions, all workers would start decoding at once, and the device would run out of
+//! batches.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
 //!
-//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler rule.
+//! Each decision takes a lock and a few arithmetic operations. The tests simulate this rule and a
+//! simpler rule.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,19 +45,16 @@ pub(crate) struct Balance {
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// The state of [`DecodeOn::Auto`]. All times are in ns.
-///
-/// A worker may decode a part if it can finish before the batch is needed, and if the workers have
-/// spare time. Spare time works like a token bucket: it accumulates as time passes, and each part
-/// consumes some. So workers that keep up with the device decode in the time that is left, and
-/// never all at once.
+/// The state of [`DecodeOn::Auto`]. All times are in ns. Spare time works like a token bucket: it
+/// accumulates as time passes, and each part consumes some. So workers that keep up with the device
+/// decode in the time that is left, and never all at once.
 #[derive(Debug)]
 struct AutoState {
     workers: f64,
     /// Sequence number of the next batch that the device will take.
     next_seq: u64,
     last_batch_time: Option<Instant>,
-    /// Average time between two batches that the device takes.
+    /// Average, over the batches that the device takes.
     batch_interval: f64,
     decode_ns: f64,
     /// Average time that a worker takes to copy a part for the device.
@@ -161,8 +160,7 @@ impl Allowance {
     /// Maximum time for which the budget grows, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Updates the budget, and returns whether any is left. `device_time` is the total decoding
-    /// time so far, in ns.
+    /// `device_time` is the total decoding time so far, in ns.
     fn has_budget(&mut self, now: Instant, device_time: u64) -> bool {
         let new_budget_ns = now.saturating_duration_since(self.update_time).as_nanos() as f64 * self.max_share;
         self.budget_ns += new_budget_ns - device_time.saturating_sub(self.spent_ns) as f64;
@@ -174,8 +172,7 @@ impl Allowance {
 }
 
 impl Balance {
-    /// Creates the state of a loader. `max_share` is the maximum fraction of device time for
-    /// decoding, from 0 to 1.
+    /// `max_share` is the maximum fraction of device time for decoding, from 0 to 1.
     pub(crate) fn new(decode_on: DecodeOn, max_share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { max_share, budget_ns: 0.0, update_time: now, spent_ns: 0 };
@@ -191,7 +188,7 @@ impl Balance {
         self.auto_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current time if parts are timed. Read the clock before locking `pace`, so that
+    /// Returns the current time if parts are timed. Call this before locking `auto_state`, so that
     /// waiting for the lock does not shift the timestamp.
     pub(crate) fn clock(&self) -> Option<Instant> {
         (self.decode_on == DecodeOn::Auto).then(Instant::now)
@@ -220,7 +217,7 @@ impl Balance {
         }
     }
 
-    /// Returns the average time that a worker takes to decode a part, and to copy a part.
+    /// Returns the average times in which a worker decodes and copies a part.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn mean_part_times(&self) -> [f64; 2] {
         let auto_state = self.auto_state();
@@ -254,7 +251,6 @@ impl Balance {
         self.decode_on == DecodeOn::Auto && self.is_allowed(device_time)
     }
 
-    /// Returns whether the limit on the device time, if any, allows more decoding.
     fn is_allowed(&self, device_time: u64) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
@@ -274,8 +270,7 @@ mod tests {
     fn decoding_stays_within_its_share_of_device_time() {
         let mut now = Instant::now();
         let mut allowance = Allowance { max_share: 0.05, budget_ns: 0.0, update_time: now, spent_ns: 0 };
-        // One batch is requested per ms. It takes 2 ms of device time, which the device reports
-        // after 7 ms.
+        // A batch per ms takes 2 ms of device time, which the device reports after 7 ms.
         let (mut reported_time, mut reports, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             now += Duration::from_millis(1);
@@ -415,7 +410,6 @@ mod tests {
         }
     }
 
-    /// A rule that decides where each part is decoded.
     trait Rule {
         fn should_worker_decode(&mut self, seq: u64, batches_ahead: usize, us: u64) -> bool;
         fn record_batch(&mut self, _turn: u64, _us: u64) {}

@@ -33,14 +33,12 @@ pub(crate) struct ScratchPlan {
     pub(crate) read_ahead_bytes: usize,
     /// Memory for samples that the source prefetches.
     pub(crate) source_bytes: usize,
-    /// Memory for the user's transforms.
     pub(crate) transform_bytes: usize,
     /// Memory for the cache of decoded images.
     pub(crate) cache_bytes: usize,
 }
 
 impl ScratchPlan {
-    /// Returns the plan if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed_bytes: usize) -> Self {
         let shared_bytes = cores.min(workers).saturating_mul(SHARED_BYTES_PER_CORE);
         ScratchPlan {
@@ -89,8 +87,7 @@ impl ScratchPlan {
             .saturating_add(self.source_bytes)
     }
 
-    /// Returns the plan shrunk to `bytes` bytes, but not below its
-    /// [minimum](ScratchPlan::min_bytes).
+    /// Shrinks the plan, but not below its [minimum](ScratchPlan::min_bytes).
     pub(crate) fn shrink_to(self, bytes: usize) -> Self {
         if self.total_bytes() <= bytes {
             return self;
@@ -128,15 +125,14 @@ impl Share {
         sample_bytes.saturating_mul(2)
     }
 
-    /// Returns how much shared memory the buffer of a sample needs: none if it fits into
-    /// [`encoded_bytes`](Share::encoded_bytes), otherwise the size of the whole buffer.
+    /// Returns how much shared memory the buffer of a sample needs.
     pub(crate) fn excess_buffer_bytes(&self, sample_bytes: usize) -> usize {
         let buffer_bytes = Self::max_buffer_bytes(sample_bytes);
         if buffer_bytes > self.encoded_bytes { buffer_bytes } else { 0 }
     }
 }
 
-/// The memory that all workers share, and the queue of requests for it.
+/// The memory that all workers share.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
     queue: Mutex<Queue>,
@@ -149,7 +145,6 @@ struct Queue {
     /// Waiting requests have the numbers `first_waiting..next_number`.
     first_waiting: u64,
     next_number: u64,
-    /// Largest number of bytes that [`Scratch::take`] granted since the last reset.
     #[cfg(test)]
     largest_grant: usize,
 }
@@ -219,7 +214,6 @@ impl Scratch {
     }
 }
 
-/// Shared memory of one worker, released on drop.
 pub(crate) struct SharedMemory<'a> {
     scratch: &'a Scratch,
     bytes: usize,

@@ -50,7 +50,7 @@ pub(crate) struct Settings {
     pub(crate) prefetch: Bounds,
     low_priority: bool,
     prefetch_depth: AtomicUsize,
-    /// Per-worker handles for reading the OS scheduler's statistics.
+    /// One per worker.
     scheduler_stats: Mutex<Vec<SchedulerStats>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
@@ -124,13 +124,12 @@ impl Settings {
         self.prefetch_depth.load(Relaxed)
     }
 
-    /// Returns the number of slots for a prefetch depth. In addition to the prefetched batches, one
-    /// slot is held by the consumer or copied to the device, and one slot is being filled.
+    /// In addition to the prefetched batches, one slot is held by the consumer or copied to the
+    /// device, and one slot is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
 
-    /// Returns the number of slots that the current prefetch depth needs.
     pub(crate) fn slots(&self) -> usize {
         Self::slots_for(self.prefetch())
     }
@@ -152,19 +151,17 @@ impl Settings {
         self.clock().start = Some(Instant::now());
     }
 
-    /// Stops the clock. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { start: None, seconds: clock.seconds() };
     }
 
-    /// Returns the total duration of epochs so far, in seconds.
+    /// Returns the total duration of epochs so far.
     pub(crate) fn seconds(&self) -> f64 {
         self.clock().seconds()
     }
 
-    /// Each worker thread must call this when it starts. Lowers the thread's priority if required,
-    /// and starts to collect its statistics.
+    /// Each worker thread must call this when it starts.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
             priority::lower();
@@ -180,8 +177,6 @@ impl Settings {
         scheduler_stats.iter().filter_map(SchedulerStats::delayed_seconds).sum()
     }
 
-    /// Sends as many slots to `slot_sender` as the current depth needs, and moves all others to the
-    /// reserve.
     pub(crate) fn distribute_slots(&self, mut slots: Vec<FreeSlot>, slot_sender: Sender<FreeSlot>) {
         let slots_in_use = self.slots().min(slots.len());
         let reserve_slots = slots.split_off(slots_in_use);
@@ -192,7 +187,6 @@ impl Settings {
             Reserve { slots: reserve_slots, slot_sender: Some(slot_sender), slots_in_use, extra_slots: 0 };
     }
 
-    /// Frees the slots in the reserve.
     pub(crate) fn clear_reserve(&self) {
         *self.reserve() = Reserve::default();
     }
@@ -203,8 +197,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// Puts one more slot into use permanently if the consumer holds every slot in use. Does nothing
-    /// if the prefetch depth is fixed.
+    /// Puts one more slot into use permanently if the consumer holds every slot in use. Does
+    /// nothing if the prefetch depth is fixed.
     pub(crate) fn add_slot_if_all_held(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;
@@ -216,7 +210,6 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. If not, moves it to the reserve.
     pub(crate) fn keep_or_reserve(&self, slot: FreeSlot) -> Option<FreeSlot> {
         if !self.prefetch.is_range() {
             return Some(slot);
@@ -306,7 +299,7 @@ mod tests {
         let returned_slots: Vec<_> = std::iter::from_fn(|| slot_receiver.try_recv().ok()).collect();
         assert!(
             returned_slots.into_iter().all(|slot| settings.keep_or_reserve(slot).is_some()),
-            "the lent slot stays in use"
+            "the extra slot stays in use"
         );
         settings.set_prefetch(2);
         assert_eq!(slot_receiver.len(), 1, "the extra slot does not count against the prefetch depth");

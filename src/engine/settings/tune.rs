@@ -105,7 +105,6 @@ impl Sums {
         self.samples / self.seconds
     }
 
-    /// Fraction of the time that the consumer waited.
     fn wait_fraction(&self) -> f64 {
         self.wait_seconds.max(self.stall_seconds) / self.seconds
     }
@@ -157,7 +156,6 @@ struct Pause {
     duration: u32,
 }
 
-/// The hill climber, which gets all measurements from its caller.
 #[derive(Debug)]
 struct HillClimber {
     cores: usize,
@@ -187,7 +185,6 @@ impl HillClimber {
         }
     }
 
-    /// Adds a window. Returns the resulting change to the depth, if any.
     fn add_window(&mut self, window: Sums) -> Option<Change> {
         let (old_prefetch, new_prefetch) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
         // On a device, a late batch does not delay a consumer that still has uploaded batches, so
@@ -212,8 +209,8 @@ impl HillClimber {
         change
     }
 
-    /// Decides whether to keep or revert the trial. Returns `None` to continue the trial,
-    /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
+    /// Returns `None` to continue the trial, `Some(None)` to keep the depth, and
+    /// `Some(Some(change))` to change it.
     fn decide_trial(&mut self, Trial { change, baseline, min_gain }: Trial) -> Option<Option<Change>> {
         let gain = self.block_sums.rate() / baseline.rate();
         // Before the last window, accept only a clear result, because the consumer may work in
@@ -239,8 +236,8 @@ impl HillClimber {
         Some(Some(Change { old: change.new, new: change.old, kind: ChangeKind::Revert }))
     }
 
-    /// Decides whether to start a trial. Returns `None` if the block needs more windows,
-    /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
+    /// Returns `None` if the block needs more windows, `Some(None)` to keep the depth, and
+    /// `Some(Some(change))` to change it.
     fn consider_trial(&mut self) -> Option<Option<Change>> {
         if self.window_count < BLOCK_WINDOWS {
             return None;
@@ -298,7 +295,7 @@ struct State {
 }
 
 impl Tuner {
-    /// Creates a tuner, or returns `None` if the prefetch depth is fixed.
+    /// Returns `None` if the prefetch depth is fixed.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.is_range() {
             return None;
@@ -330,7 +327,6 @@ impl Tuner {
         state.skipped_batches = 0.0;
     }
 
-    /// Stops measuring. The time until the next epoch does not count.
     pub(crate) fn end(&self, counters: &Counters) {
         self.stop_measuring(&mut self.state(), counters);
     }
@@ -366,7 +362,6 @@ impl Tuner {
         Sums::now(state.open_time, counters, &self.settings)
     }
 
-    /// Adds the increase of the counters since `start_sums` to the window, and stops measuring.
     fn stop_measuring(&self, state: &mut State, counters: &Counters) {
         if let Some(start_sums) = state.start_sums.take()
             && state.skipped_batches == 0.0

@@ -26,13 +26,11 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPlan,
     /// Epochs before this one may be prepared ahead.
     pub(crate) epoch_limit: u64,
-    /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device_counters: OnceLock<DeviceCounters>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// The samples that checkpoints identify by their keys, to detect a different dataset. Their
-    /// keys are read for the first checkpoint.
+    /// Read for the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Whether a change to the order affects prepared batches.
     is_outdated: AtomicBool,
@@ -60,13 +58,11 @@ impl Shared {
         }
     }
 
-    /// Marks the prepared batches as outdated.
     pub(crate) fn mark_outdated(&self) {
         self.is_outdated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether prepared batches are outdated, and resets the mark. The caller must then
-    /// drop these batches.
+    /// If this returns true, the caller must drop the prepared batches.
     pub(crate) fn take_outdated(&self) -> bool {
         self.is_outdated.swap(false, Ordering::Relaxed)
     }
@@ -87,7 +83,7 @@ impl Shared {
     ///
     /// # Errors
     /// If more samples have failed than [`OnError::Skip`] allows, or if a sample failed because the
-    /// machine ran out of file descriptors or memory.
+    /// process or the machine ran out of file descriptors or memory.
     pub(crate) fn record_failures<'a>(
         &self,
         BatchIndex { epoch, batch }: BatchIndex,

@@ -1,4 +1,4 @@
-//! Returns an error for calls in a forked child.
+//! The check against calls in a forked child.
 
 use crate::error::{Error, Result};
 

@@ -2,7 +2,7 @@
 //!
 //! A checkpoint is a position in a run, and enough data to detect a loader that would continue with
 //! different batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred
-//! entries of the order. So checking a checkpoint reads only eight samples.
+//! entries of the order. So checking a checkpoint reads only the keys of eight samples.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -40,9 +40,9 @@ const POSITIONS: u64 = 256;
 /// - the seed, the global batch sizes, and the [budget](crate::Loader::budget) of a batch;
 /// - the number of samples in the source and in the epoch;
 /// - the indices and keys of the samples at eight positions of epoch 0;
-/// - a hash of the samples at 256 positions of the checkpoint's epoch;
-/// - the augmentation steps of an image field, unless [`any_augment`](Checkpoint::any_augment) was
-///   called.
+/// - a hash of the samples at up to 256 positions of the checkpoint's epoch;
+/// - the augmentation steps of an image field or dataset, unless
+///   [`any_augment`](Checkpoint::any_augment) was called.
 ///
 /// So the check detects a different seed, batch size, order, subset or set of weights, and added or
 /// removed samples. Renamed samples are detected only if one of the eight samples is renamed.
@@ -70,7 +70,7 @@ pub struct Checkpoint {
     batch: u64,
     seed: u64,
     global_batch: u64,
-    /// Budget of a batch ([`Loader::budget`](crate::Loader::budget)), or 0 without a budget.
+    /// 0 without a budget.
     #[serde(skip_serializing_if = "is_zero")]
     budget: u64,
     /// Global batch size of each dataset of a mixture, if the sizes differ.
@@ -164,8 +164,7 @@ impl Checkpoint {
         self.batch
     }
 
-    /// Creates a checkpoint. `stateful` is whether the order may depend on state. If so, the order
-    /// is evaluated only for epochs that have begun.
+    /// If the order is `stateful`, it is evaluated only for epochs that have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -249,7 +248,7 @@ impl Checkpoint {
     }
 
     /// Returns the position at which the loader continues, and the order with the history of the
-    /// checkpoint if the program can change it. Fails if the checkpoint does not match the loader.
+    /// checkpoint if the program can change the order.
     pub(crate) fn check(
         &self,
         recipe: &Recipe,
@@ -304,8 +303,6 @@ impl Checkpoint {
         Ok((position, restored_order))
     }
 
-    /// Returns an error that names the first different step if the augmentations of `recipe` differ
-    /// from the saved ones.
     fn check_augments(&self, recipe: &Recipe) -> Result<()> {
         const HINT: &str = "to change it at a known epoch, use Augment::from_epoch; to accept the change, call \
              Checkpoint::any_augment";
@@ -344,7 +341,7 @@ impl Checkpoint {
     }
 }
 
-/// Hashes [`POSITIONS`] entries of the order, or returns `None` if the order panics.
+/// Hashes up to [`POSITIONS`] entries of the order, or returns `None` if the order panics.
 fn hash_order(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     let result = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };

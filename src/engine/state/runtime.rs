@@ -27,11 +27,8 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Creates the state. `fields` contains the names of the fields that workers compute, which
-    /// have their own counters.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the counters cannot be allocated.
+    /// `fields` contains the names of the fields that workers compute, which have their own
+    /// counters. Fails if the counters cannot be allocated.
     pub(crate) fn new(
         settings: Arc<Settings>,
         scratch: Scratch,
@@ -55,7 +52,6 @@ impl Runtime {
         self.current_run.load(Ordering::Relaxed) == run
     }
 
-    /// Returns the token that cancels the reads of `run` once it is no longer current.
     pub(crate) fn cancel_token(&self, run: u64) -> CancelToken {
         CancelToken::of_run(run, self.is_ended.clone())
     }
@@ -85,7 +81,6 @@ impl Runtime {
         }
     }
 
-    /// Stops the clocks. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

@@ -39,8 +39,7 @@ pub struct SampleError {
     pub error: Error,
 }
 
-/// The samples that failed. Each sample is listed once. The list has at most `max_skipped` + 1
-/// samples, and the last of these exceeds the limit.
+/// Lists each failed sample once, and at most `max_skipped` + 1 samples.
 #[derive(Default)]
 pub(crate) struct SampleErrors {
     errors: Vec<SampleError>,

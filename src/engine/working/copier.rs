@@ -1,7 +1,7 @@
 //! Copies samples that are arrays in memory, such as windows of tokens, to the rows of a batch.
 //!
 //! A copy takes less than a microsecond, and the general path in `filler` would take twice as long.
-//! Here, the samples of a part are measured together, and no images are planned.
+//! Here, the samples of a part are timed together, and no images are planned.
 
 use std::ops::Range;
 
@@ -12,11 +12,10 @@ use crate::error::guarded;
 use crate::recipe::Recipe;
 use crate::trace::Stage;
 
-/// Approximate minimum size of a part in bytes, unless the batch is smaller. Passing a part to a worker takes
-/// about as long as copying 10 KB.
+/// Approximate minimum size of a part in bytes, unless the batch is smaller. Passing a part to a
+/// worker takes about as long as copying 10 KB.
 const MIN_PART_BYTES: usize = 256 << 10;
 
-/// Returns the samples per part for a batch of `batch_len` samples of `sample_bytes` bytes each.
 /// `min_len` is the number of samples per part if the samples are not copied.
 pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) -> usize {
     (MIN_PART_BYTES / sample_bytes.max(1)).clamp(min_len, batch_len.max(min_len))

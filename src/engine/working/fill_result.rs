@@ -3,10 +3,9 @@
 use crate::batch::FilledSlot;
 use crate::error::Error;
 
-/// A full slot, or the reason why no more slots will follow.
 pub(crate) type FillResult = Result<FilledSlot, EndReason>;
 
-/// The reason why no more slots will follow.
+/// Why no more slots will follow.
 pub(crate) enum EndReason {
     /// The run ends before the batch with sequence number `seq`: with an error, or because that
     /// batch's epoch is empty or cannot be prepared in advance.

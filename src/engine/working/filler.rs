@@ -40,7 +40,6 @@ pub(crate) enum DeviceImages {
     All,
 }
 
-/// A sample that has been read and planned.
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
@@ -66,7 +65,6 @@ impl ReadSample<'_> {
     }
 }
 
-/// Cost of reading a sample and its partners.
 #[derive(Default)]
 struct ReadCost {
     bytes: usize,
@@ -161,8 +159,6 @@ impl<'a> PartFiller<'a> {
                         break;
                     }
                 }
-                // End the lap here, so that the time of the failed sample is not attributed to the
-                // next sample.
                 Err(e) => {
                     group.sample_images.truncate(first_image);
                     self.meter.finish_sample(&timing);
@@ -235,8 +231,8 @@ impl<'a> PartFiller<'a> {
         (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
 
-    /// Plans the images of a sample. Returns the number of bytes needed to decode the images and to
-    /// compute the fields, and the [plan for the fields](ReadSample::field_plan).
+    /// Returns the number of bytes needed to decode the images and to compute the fields, and the
+    /// [plan for the fields](ReadSample::field_plan).
     fn plan_images(
         &mut self,
         (sample, partner_samples): (&Sample<'a>, &PartnerSamples<'a>),
@@ -315,8 +311,8 @@ impl<'a> PartFiller<'a> {
         Ok((if copy_bytes > share.retained_bytes / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
 
-    /// Finds images in the cache of decoded images. Images for which the cache has space are
-    /// decoded completely.
+    /// Finds images in the cache of decoded images. Images that the cache admits are decoded
+    /// completely.
     fn find_cached_images(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
@@ -351,8 +347,7 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `is_only_image` is true if it is
-    /// the only image of its sample.
+    /// Chooses where an image is decoded, and whether several threads decode it.
     fn choose_decoder(&self, sample_image: &mut SampleImage<'_>, is_only_image: bool) {
         let pixel_bytes = sample_image.region.size().area().saturating_mul(3);
         let is_large = pixel_bytes >= LARGE_IMAGE_BYTES
@@ -437,7 +432,6 @@ impl<'a> PartFiller<'a> {
             .finish_decoding(sample_images, samples.iter_mut().map(|sample| (&mut sample.timing, sample.image_count)));
     }
 
-    /// Copies the data of the images that the device decodes.
     fn store_for_device(&mut self, group: &mut Group<'a>) {
         // Workers compose combined images.
         for (sample, sample_images) in group.iter_mut().filter(|(sample, _)| sample.partner_samples.is_empty()) {
@@ -502,8 +496,6 @@ impl<'a> PartFiller<'a> {
         is_stored
     }
 
-    /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. Returns
-    /// `false` if a worker must decode the image.
     fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,
@@ -530,8 +522,7 @@ impl<'a> PartFiller<'a> {
         result == Some(true)
     }
 
-    /// Writes the images and the other fields of a sample. `first_image` is the index of its first
-    /// image in the group.
+    /// `first_image` is the index of the sample's first image in the group.
     fn write_sample(
         &mut self,
         read_sample: &mut ReadSample<'a>,

@@ -18,7 +18,7 @@ pub(crate) struct Meter<'a> {
 
 pub(crate) struct SampleTiming<'a> {
     pub(crate) id: u64,
-    /// The key of the sample. Empty until the sample has been read.
+    /// Empty until the sample has been read.
     pub(crate) key: &'a str,
     /// Bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,
@@ -43,7 +43,7 @@ impl<'a> Meter<'a> {
         nanos(self.lap_start, previous_start)
     }
 
-    /// Ends the lap for `stage` of `sample`. The stage produced `bytes` bytes.
+    /// Ends the lap of a stage, which produced `bytes` bytes.
     pub(crate) fn finish_stage(&mut self, stage: Stage, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         self.add_time(stage, sample, ns, bytes);
@@ -58,7 +58,7 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).enter_field(field, self.counters.field(field), id);
     }
 
-    /// Ends the lap for a field of `sample`. The lap produced `bytes` bytes.
+    /// Ends the lap of a field, which produced `bytes` bytes.
     pub(crate) fn finish_field(&mut self, field: usize, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
@@ -70,7 +70,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds `ns` and `bytes` of output to a stage of `sample`.
+    /// `bytes` is the size of the output.
     pub(super) fn add_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).add_sample(stage, ns, bytes);
@@ -112,7 +112,6 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds time to a stage without counting the sample.
     pub(super) fn add_uncounted_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).add_uncounted_time(stage, ns);

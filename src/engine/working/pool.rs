@@ -10,8 +10,7 @@ use crate::source;
 /// page-locked memory is freed.
 pub(crate) struct Pool(source::Pool);
 
-/// A handle for starting tasks in a pool. The threads end once the pool and all its spawners have
-/// been dropped.
+/// The threads end once the pool and all its spawners have been dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
 impl Pool {

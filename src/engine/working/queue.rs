@@ -45,7 +45,6 @@ struct WorkQueue {
     slot_sender: Sender<FreeSlot>,
 }
 
-/// Puts parts into the queue, and starts pool tasks to process them.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     queue: Arc<WorkQueue>,
@@ -91,8 +90,7 @@ thread_local! {
 }
 
 impl WorkQueue {
-    /// Reserves a pool task if there are fewer of them than threads. Returns whether the caller may
-    /// start one.
+    /// Returns whether the caller may start a pool task.
     fn reserve_pool_task(&self) -> bool {
         let increment = |pool_task_count: usize| (pool_task_count < self.workers.len()).then_some(pool_task_count + 1);
         self.pool_task_count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
@@ -127,8 +125,7 @@ impl WorkQueue {
     }
 
     /// Returns the next part, or `None` if the queue stays empty for about 26 ms. The wait is
-    /// usually short, and waiting is cheaper than starting a new pool task. Offers the thread to
-    /// the pool's other tasks before each wait.
+    /// usually short, and waiting is cheaper than starting a new pool task.
     fn next_task(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use crate::batch::{FilledSlot, SlotPart};
 use crate::engine::reading::PrefetchedSamples;
 
-/// A part of a batch for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: SlotPart,
     pub(crate) prefetched_samples: Option<PrefetchedSamples>,

@@ -44,7 +44,6 @@ pub(crate) struct Worker {
     mixing: MixScratch,
     /// Boxes of the current sample, if its crop depends on them.
     boxes: Vec<[f32; 4]>,
-    /// Entropy-coded data of the current image, to be copied for the device.
     bitstream: Bitstream,
 }
 
@@ -192,8 +191,7 @@ impl Worker {
                     usize::try_from(encoded.decode_memory(region)).unwrap_or(usize::MAX).saturating_add(buffer_bytes);
                 let is_large = memory > share.decode_bytes;
                 let reservation = is_large.then(|| {
-                    // Release the buffers before blocking, so that a waiting worker holds as little
-                    // memory as possible.
+                    // A waiting worker must hold as little memory as possible.
                     pixels.release();
                     decode::release();
                     runtime.scratch.take(memory)
@@ -315,8 +313,7 @@ impl Worker {
                 Some(reservation) => (group.samples.len(), Some(reservation)),
                 None if first_memory <= share.decode_bytes => (count_fitting(&group.samples, share), None),
                 None => {
-                    // Release the buffers before blocking, so that a waiting worker holds as little
-                    // memory as possible.
+                    // A waiting worker must hold as little memory as possible.
                     filler.release();
                     (1, Some(runtime.scratch.take(first_memory)))
                 }
@@ -359,8 +356,7 @@ fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     decode::trim(share.retained_bytes - bitstream.memory());
 }
 
-/// Fills a slot with the first `sample_count` samples as a single part. Returns the batch and the
-/// worker.
+/// Fills a slot with the first `sample_count` samples as a single part.
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
@@ -382,8 +378,8 @@ pub(crate) fn fill_slot(
 }
 
 /// Fills the first `sample_count` rows of a slot without decoding the images that a device would
-/// decode. Returns the number of these images, the number of bytes that the worker retains, and its
-/// memory quota.
+/// decode. Returns the number of these images, the number of bytes that the worker retains, and the
+/// number that it may retain.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn memory_after_fill(
     shared: &Shared,
@@ -403,8 +399,7 @@ pub(crate) fn memory_after_fill(
     )
 }
 
-/// Fills the first `sample_count` rows of a slot. Returns the number of images that workers have
-/// left to the device since the loader was opened.
+/// Returns the number of images that workers have left to the device since the loader was opened.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,

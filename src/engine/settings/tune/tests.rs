@@ -4,7 +4,6 @@ use super::*;
 use crate::engine::settings::Bounds;
 use crate::sampler::Rng;
 
-/// A model of a loader, which computes the counters for a given prefetch depth.
 struct LoaderModel {
     cores: usize,
     /// CPU time per sample, in seconds.
