@@ -13,7 +13,6 @@ use super::random_dataset::{Kind, RandomDataset, SampleData, Value};
 
 pub struct Format {
     pub name: &'static str,
-    /// Whether the format can represent the dataset.
     pub holds: fn(&RandomDataset) -> bool,
     /// Writes the dataset into an empty folder. Returns the path to open, relative to the folder.
     pub write: fn(&RandomDataset, &Path) -> String,
@@ -38,7 +37,6 @@ pub fn labeled(dataset: &RandomDataset) -> bool {
     dataset.kind != Kind::Boxes
 }
 
-/// Whether the dataset has no columns except the image and the class.
 fn plain(dataset: &RandomDataset) -> bool {
     matches!(dataset.kind, Kind::Labeled | Kind::Pixels)
 }

@@ -131,7 +131,6 @@ fn a_dataset_is_the_same_with_every_compression() {
     counts.end();
 }
 
-/// The comparison must report a changed label or changed pixels in one format.
 #[test]
 fn a_changed_label_and_changed_pixels_are_found() {
     for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {
@@ -171,7 +170,6 @@ fn fixture_dataset() -> RandomDataset {
     RandomDataset { kind: Kind::Labeled, classes, has_class_names: false, variant: 0, samples, target: (0, 0) }
 }
 
-/// Compares the files of four formats with fixtures that the original libraries wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
     let (dataset, fixtures) = (fixture_dataset(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));

@@ -26,7 +26,7 @@ pub struct Observations {
     pub samples: Vec<String>,
     /// Batches without their keys, and errors reduced to their causes.
     pub batches: Vec<String>,
-    /// Keys of each delivered batch, including those of the interrupted and the resumed run.
+    /// Keys of each delivered batch, including the batches of the interrupted and the resumed run.
     pub keys: Vec<Vec<(u64, String)>>,
     pub faults: Vec<String>,
     pub errors: Vec<String>,
@@ -64,7 +64,6 @@ impl Observations {
     }
 }
 
-/// Removes the path of this run's temporary folder, which differs between runs.
 fn clean(text: &str, root: &Path) -> String {
     text.replace(root.to_str().unwrap(), "$ROOT")
 }

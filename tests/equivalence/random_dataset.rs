@@ -226,7 +226,6 @@ impl RandomDataset {
         }
     }
 
-    /// The codec that all images share, if any.
     pub fn codec(&self) -> Option<&'static str> {
         let first = self.samples[0].extension;
         self.samples.iter().all(|sample| sample.extension == first).then_some(first)

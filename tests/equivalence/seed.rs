@@ -24,9 +24,7 @@ pub struct Opened {
 
 pub struct Combinations<'a> {
     pub formats: Vec<&'static Format>,
-    /// Opens the path, which is relative to the folder, from every kind of storage.
     pub storages: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
-    /// Whether opening the format from this storage may fail.
     pub may_refuse: fn(&Opened) -> bool,
 }
 

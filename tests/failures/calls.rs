@@ -137,7 +137,6 @@ pub(crate) fn fails_now(kind: Kind) -> bool {
     FAILING_KIND.load(SeqCst) == kind as usize
 }
 
-/// Runs `f` without counting the calls of this thread.
 pub(crate) fn ignored<T>(f: impl FnOnce() -> T) -> T {
     let before = IGNORES.replace(true);
     let result = f();

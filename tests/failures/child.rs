@@ -89,7 +89,6 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Asks the child for the functions on the failed call's stack.
     pub(crate) fn functions(&mut self) -> Option<String> {
         self.child.stream.get_mut().write_all(&[END]).ok()?;
         self.child.message().ok().flatten()

@@ -21,7 +21,6 @@ fn describe(batch: &HostBatch) -> String {
     lines
 }
 
-/// Describes the first `count` batches, then the faults.
 fn batches(loader: Loader, count: usize) -> Result<String> {
     let mut batches = loader.host()?;
     let mut text = String::new();

@@ -164,14 +164,12 @@ impl Table {
     }
 }
 
-/// Selects the calls that fail, from 1 to `calls`.
 fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
     if calls <= MAX_CALLS || fails_every_call() {
         return (1..=calls).collect();
     }
     let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut rng = Rng::new(seed, 0, 0);
-    // Select the first four calls, the last two, and random calls between them.
     let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
     numbers.extend((0..MAX_CALLS - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
     numbers.sort_unstable();

@@ -17,7 +17,6 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     loader.into_iter().map(|batch| batch.map(content)).collect::<Result<_>>().unwrap()
 }
 
-/// Packs a dataset as an LMDB and a tar, and asserts that all three have equal batches.
 fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
     let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabeled(true));

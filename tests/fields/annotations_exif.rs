@@ -101,7 +101,6 @@ impl Case {
     }
 }
 
-/// Returns the run lengths of a mask in column order, starting with zeros.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {
@@ -115,7 +114,6 @@ fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     runs
 }
 
-/// Loads the image of `case` without cropping or resizing it.
 fn batch(case: &Case, loader: Loader, follow: Option<AnnotationFrame>) -> Result<HostBatch> {
     let loader =
         loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).drop_field("label").batch_size(1);
@@ -251,7 +249,6 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
         fs::create_dir_all(root.path().join("JPEGImages")).unwrap();
         fs::create_dir_all(root.path().join("SegmentationClass")).unwrap();
         fs::write(root.path().join("JPEGImages/a.jpg"), case.jpeg()).unwrap();
-        // A mask in the stored orientation, with a value that depends on the pixel.
         let value = |x: u32, y: u32| ((x * 5 + y * 3) % 250) as u8;
         let mask = image::GrayImage::from_fn(width, height, |x, y| image::Luma([value(x, y)]));
         mask.save(root.path().join("SegmentationClass/a.png")).unwrap();

@@ -146,7 +146,6 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
     }
 }
 
-/// Draws the rectangle to erase in sample `id`, in the same way as the loader.
 fn erased(source: &NumberSource, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
@@ -199,7 +198,6 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     }
 }
 
-/// Computes a soft label by the formula of the `soft_labels` kernel.
 fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {
@@ -336,7 +334,6 @@ fn mixing_takes_no_additional_memory() {
     }
 }
 
-/// A replacement sample is mixed and erased like any other sample.
 #[test]
 fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
     struct Holes;

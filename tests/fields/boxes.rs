@@ -289,7 +289,6 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // This sample overrides the units.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }
@@ -382,10 +381,8 @@ fn box_annotations_must_match_the_number_of_boxes() {
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3]: expected [2, 1, 3]");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
         assert!(points.contains("point 0 of set 1 is"), "{points}");
-        // Without boxes, no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MAX_BOXES]);
-        // The first boxes are kept.
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
         assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     });

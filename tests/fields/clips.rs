@@ -287,7 +287,6 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
         plan.host_bytes - plan.slots * 4 * count * 16 * 16 * 3
     };
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
-    // A nearly minimal memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
     let min_limit = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
     assert!(rows(limit(min_limit), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));

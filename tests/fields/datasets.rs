@@ -57,7 +57,6 @@ fn run(loader: Loader, epochs: u64) -> Vec<Row> {
     batches.flatten().collect()
 }
 
-/// Returns pairs of augmentations with the same image size.
 fn pairs() -> Vec<(Augment, Augment)> {
     let train = || Augment::train(24);
     let later = train().from_epoch(1, Augment::eval(40, 32)).from_epoch(2, train());
@@ -88,7 +87,6 @@ fn each_sample_has_the_augmentation_of_its_dataset() {
         for workers in [1, 3, 8] {
             assert!(run(both().workers(workers), 3) == expected, "{workers} workers: {common} and {augment}");
         }
-        // The loader's own augmentation must have no effect.
         let separate =
             mixture().augment(Augment::resize(9, 9)).augment_for(0, common.clone()).augment_for(1, augment.clone());
         assert!(run(separate, 3) == expected, "{common} and {augment}");
@@ -181,7 +179,6 @@ fn augmentations_that_contradict_each_other_are_refused() {
         Loader::source(set(0, 4)).augment_for(0, train()),
         "augment_for: expected a mixture, but this loader has one dataset",
     );
-    // The fields must support each of the augmentations.
     let labeled = || Loader::mixture([(set(0, 4), 0.5), (set(4, 4), 0.5)]).augment(train());
     refused(
         labeled().augment_for(1, Augment::iou_crop(24, 24)),

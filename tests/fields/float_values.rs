@@ -25,7 +25,6 @@ fn random(count: u32, max: u64) -> Vec<u16> {
     (0..SIZE.area() * u64::from(count)).map(|_| rng.below(max + 1) as u16).collect()
 }
 
-/// Encodes a TIFF of the size `SIZE` with one strip per plane.
 fn tiff(data: &[u8], channels: u16, stored: (u16, u16), planes: u16, orientation: u16) -> Vec<u8> {
     crate::tiff::tiff((SIZE, SIZE.height), data, channels, stored, planes, orientation)
 }
@@ -125,7 +124,6 @@ fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
             let floats = |name: &str| batch.field(name).unwrap().bytes();
             assert!(floats("image") == floats("array"), "{field} of {channels:?}: {augment:?}");
             assert!(floats("near") == floats("near_array"), "{field} of {channels:?}: {augment:?}");
-            // A loader that decodes an image must choose the same crop.
             let image = vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(SIZE.width, SIZE.height))); 6];
             let image = image.into_iter().map(|plain| plain.field("values.npy", array_of(channels, &values)));
             let loader = Loader::source(Memory::new(image.collect())).augment(augment.clone()).seed(3).batch_size(6);
@@ -298,7 +296,6 @@ fn transparent_pixels_show_the_background_or_what_is_stored() {
     assert!(blended.images().bytes() == row.repeat(8));
 }
 
-/// Computes the luma of RGB pixels like Pillow's `convert("L")`.
 fn luma(rgb: &[u8]) -> Vec<u8> {
     let gray =
         |p: &[u8; 3]| (u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16;

@@ -1,5 +1,5 @@
-//! Tests annotations with a value for each frame of a clip. The values of a frame must equal those
-//! of a loader that reads this frame as a single image. Errors must name the frame.
+//! Tests annotations with a value for each frame of a clip. The values of a frame must equal the
+//! values that a loader reads from this frame as a single image. Errors must name the frame.
 
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Image, Keypoints, Mask};
@@ -14,7 +14,6 @@ const CLIPS: usize = 10;
 const ARRAYS: [&str; 9] =
     ["mask", "depth", "flow", "points", "boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"];
 
-/// Ways to store a value for each frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stored {
     List,

@@ -198,7 +198,6 @@ fn maps_of_floats_equal_those_of_torchvision() {
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
-        // Compare the planar layout.
         let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
         let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
@@ -248,7 +247,6 @@ fn every_plan_equals_its_steps_in_sequence() {
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
-        // Resize the whole image, then crop.
         let full_plan = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
         let whole_image = run(&pixels, &full_plan);
         let ours = run(&pixels, &plan);

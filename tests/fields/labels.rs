@@ -61,7 +61,6 @@ fn a_missing_label_fails_with_its_sample() {
     assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
-/// One `cls` file of the tar and one label of the LMDB are missing.
 #[test]
 fn a_label_missing_from_a_file_fails_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +120,6 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// A decoding error must not be reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad_sample = OwnedSample::new("bad").field("img", *b"no number");

@@ -72,7 +72,6 @@ fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     Ok(masks_by_key)
 }
 
-/// Reference implementation: maps indices of the class list `old` to indices of `new`.
 fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
     let number = |value: &u8| match *value {
         0 | 255 => i64::from(*value),
@@ -99,7 +98,6 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         let plain = delivered(Loader::new(root.path())).unwrap();
         assert!(plain.iter().zip(&masks).all(|((_, actual), mask)| *actual == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
-        // Pack with the new class indices, or pack unchanged and renumber later.
         let source = open(root.path()).unwrap();
         let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
         for target in ["set.lmdb", "set.tar"] {
@@ -125,7 +123,6 @@ fn joined_datasets_number_mask_classes_by_name() {
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
         assert!(actual.iter().map(|(_, mask)| mask.clone()).eq(expected));
-        // When its index changes, a class keeps its color in a packed mask.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
         let joined = Concat::match_labels_by_name(parts).unwrap();
@@ -226,7 +223,6 @@ fn colors_map_to_classes_in_every_color_format() {
         let e = deliver_one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
-    // The map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)
         .colors([0, 1, 2, 3, 255].map(|i: u8| ([i, i.wrapping_mul(2), i.wrapping_mul(3)], i64::from(i) + 1)));
     let expected: Vec<i64> = mask.iter().map(|&value| i64::from(value) + 1).collect();
@@ -247,7 +243,6 @@ fn palette_bmp(values: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Encodes an 8-bit TIFF with a palette.
 fn palette_tiff(values: &[u8], little: bool) -> Vec<u8> {
     let short = |value: u16| if little { value.to_le_bytes() } else { value.to_be_bytes() };
     let long = |value: u32| if little { value.to_le_bytes() } else { value.to_be_bytes() };

@@ -31,7 +31,6 @@ fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// Returns the values of one interlace pass, as rows of packed bits.
 fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
     let row = |y: u32| {
         let mut bits = Vec::new();
@@ -301,7 +300,6 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     };
     let error = open().into_iter().find_map(Result::err).expect("the sample fails");
     assert_eq!(error.sample(), Some(1));
-    // With `on_error`, the sample is skipped and listed.
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false]);
@@ -340,7 +338,6 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         assert_eq!(class(255), expected);
         let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
         assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0: expected 0 to 255");
-        // Reject files that are not masks.
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());

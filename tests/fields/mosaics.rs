@@ -242,7 +242,6 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     }
 }
 
-/// A source that records its reads, and the sample order that the loader announces.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,
@@ -347,7 +346,6 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     }
     let decoder = annotated::expect_error(plain.decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
-    // Mosaics can be combined with a mask, with views, and with MixUp if there are no annotations.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
     let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);

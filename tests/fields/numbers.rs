@@ -219,7 +219,6 @@ fn a_field_name_suffix_determines_the_number_format() {
         let plain = all_batches(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // Data without a shape is one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
             let every_value = all_batches(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(every_value[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -235,7 +234,6 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
-/// Records which region of the source image each sample shows.
 #[derive(Debug)]
 struct Region;
 

@@ -85,7 +85,6 @@ fn i64s<'a>(batch: &'a HostBatch, name: &str) -> &'a [i64] {
     batch.field(name).unwrap().as_i64().unwrap()
 }
 
-/// Checks the arrays of field `p` against the lists of images.
 fn check_p(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
     check_field("p", batch, lists, is_qwen, filter);
 }

@@ -25,7 +25,6 @@ fn noise(n: usize, channels: usize) -> Vec<u8> {
     (0..size_of(n).area() as usize * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
 }
 
-/// Returns samples with noise images of several sizes, each with a mask and a dense map.
 fn samples() -> Arc<Memory> {
     let sample = |n: usize| {
         let Size { width, height } = size_of(n);
@@ -98,7 +97,6 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
             assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
             for (workers, prefetch) in [(1, 1), (3, 9)] {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
-                // Load epochs in sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
                     let actual: Vec<_> = batches.epoch(epoch).map(content).collect();
                     assert!(actual == expected[epoch as usize], "epoch {epoch}, {workers} workers");
@@ -119,7 +117,6 @@ fn mixed_images_and_views_have_the_size_of_their_epoch() {
         for (epoch, expected) in (0..).zip(expected(open, mixed())) {
             assert!(batches.epoch(epoch).map(content).collect::<Vec<_>>() == expected, "epoch {epoch}");
         }
-        // One view's sizes are reversed, and one view keeps its size.
         let reversed = || -> Vec<Augment> { sized().into_iter().rev().collect() };
         let views = |views: [Augment; 3]| loader(&samples).views(views);
         let still = || Augment::resize(7, 7);
@@ -166,7 +163,6 @@ fn slots_have_room_for_the_largest_size() {
     let grown = plan(growing(sized()));
     assert_eq!(grown.slot_bytes, largest);
     assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
-    // The memory plan covers the largest size, which only later epochs use.
     let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
     let min_limit = grown.host_bytes + grown.worker_scratch_bytes;
     assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), min_limit).is_ok());
@@ -206,7 +202,6 @@ fn images_in_their_original_sizes_are_unchanged() {
                 }
             }
         }
-        // An image that is too large fails, or is replaced or shrunk on request.
         let small = || Augment::own_size(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =
@@ -236,7 +231,6 @@ fn images_in_their_original_sizes_are_unchanged() {
     });
 }
 
-/// Returns the indices of samples with a side longer than `side`.
 fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
     (0..SAMPLES).filter(move |&n| size_of(n).width > side || size_of(n).height > side)
 }

@@ -64,10 +64,8 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
     for other in [every_view(loader(), 2), every_view(loader().seed(6), 1)] {
         assert!(single_worker.iter().zip(&other).all(|(a, b)| a != b));
     }
-    // Views with the same augmentation draw different random numbers.
     let twins = loader().views(Augment::simclr_views(24));
     assert!(rows_of(twins.clone(), 0, 0) != rows_of(twins.clone(), 0, 1));
-    // A view does not depend on the other views, the sample order or the batch size.
     let second = rows_of(twins, 0, 1);
     let others = loader().views([Augment::resize(4, 4), Augment::simclr_views(24).remove(1), Augment::train(9)]);
     assert!(second == rows_of(others.batch_size(64), 0, 1));

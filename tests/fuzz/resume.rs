@@ -72,7 +72,6 @@ struct Saved {
     opening: EngineConfig,
     text: Vec<u8>,
     value: Value,
-    /// Whether the sampler upholds the [`Sampler`] contract.
     sound: bool,
 }
 

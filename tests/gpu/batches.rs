@@ -105,7 +105,6 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Soft labels must be computed even if images are copied without conversion.
 #[test]
 fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };

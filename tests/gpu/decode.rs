@@ -21,8 +21,6 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Returns JPEGs of many types, some of them with an EXIF orientation. If `damaged`, some of them
-/// are damaged.
 fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -41,7 +39,6 @@ fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         let colors = if gray { ColorType::Luma } else { ColorType::Rgb };
         encoder.encode(&pixels, width, height, colors).unwrap();
         if n % 5 == 2 {
-            // Add EXIF data with an orientation.
             let entry = [0x12, 1, 3, 0, 1, 0, 0, 0, 1 + (n / 5 % 8) as u8, 0, 0, 0];
             let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
             let marker = [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat();
@@ -158,7 +155,6 @@ fn large() -> Vec<u8> {
     bytes
 }
 
-/// The device must also decode large images in a batch of mostly small ones.
 #[test]
 fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -319,8 +315,6 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     }
 }
 
-/// The variables `WARPFEED_PHOTOS` and `WARPFEED_BATCHES` select the datasets and the number of
-/// batches.
 #[test]
 fn photographs_are_equal_for_every_device_share() {
     let Some(stream) = stream() else { return };

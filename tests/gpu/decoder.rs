@@ -21,7 +21,6 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
-/// A response of a decoder on the host or on a device.
 pub(crate) trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
@@ -48,7 +47,6 @@ impl Answer for warpfeed::CudaBatch {
     }
 }
 
-/// Runs a check with a decoder in host memory, and with one on a device if there is a driver.
 macro_rules! everywhere {
     ($check:ident) => {{
         $check(|options: DecoderBuilder| options.host().unwrap());
@@ -79,7 +77,6 @@ pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(image).collect()
 }
 
-/// Returns JPEGs of many types, some of them rotated or damaged, and PNG, WebP and BMP files.
 fn zoo() -> Vec<Vec<u8>> {
     let mut images = random_jpegs(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
@@ -100,7 +97,6 @@ fn zoo() -> Vec<Vec<u8>> {
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
         images.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
-    // One image is as large as the rest of its request.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
@@ -145,7 +141,6 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
             let (expected, decoder) = (loader_images(&zoo, with), open(requests(with)));
-            // Submit requests of one to eight images before receiving the first response.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
@@ -345,7 +340,6 @@ fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     everywhere!(check);
 }
 
-/// Returns a decoder of small images, and all of its batches.
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
@@ -384,7 +378,6 @@ fn a_dropped_request_frees_its_place_in_a_full_queue() {
                 Ok(answer) => pending.push(answer),
                 Err(e) => break e,
             }
-            // Wait until the decoder has begun the first requests.
             if pending.len() == 5 {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -427,7 +420,6 @@ fn canceled_requests_among_ten_thousand_are_not_decoded() {
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
         drop(batches);
-        // Many threads wait concurrently and in arbitrary order, as in a server.
         std::thread::scope(|scope| {
             for part in live.chunks_mut(COUNT / 16) {
                 let part: Vec<_> = part.iter_mut().map(|(shade, answer)| (*shade, answer)).collect();

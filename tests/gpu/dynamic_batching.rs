@@ -156,7 +156,6 @@ fn a_full_decoder_queue_drops_no_batched_request() {
     everywhere!(check);
 }
 
-/// Waiting requests must fail immediately, and not only after the delay.
 #[test]
 fn closing_the_decoder_answers_batched_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {

@@ -26,7 +26,6 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// Returns random operations, in the form of the reference and as a device record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -86,7 +85,6 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 }
                 upload(&own_stream, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
-                // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
                 upload(&own_stream, &memory, to, &output);
                 let kernel =
@@ -203,7 +201,6 @@ fn every_effect_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..20 * augments.len()).map(plan).collect();
         let mut images = random_bytes(&mut rng, plans.len() * height * width * 3);
-        // Every second image has only a few distinct values.
         images.chunks_mut(height * width * 3).enumerate().filter(|(n, _)| n % 2 == 1).for_each(|(n, image)| {
             let levels = [1, 3, 40][n / 2 % 3];
             image.iter_mut().for_each(|v| *v = 50 + *v % levels);

@@ -76,7 +76,6 @@ fn compile(library: &Library, source: &str) -> String {
     }
 }
 
-/// Inlines the quoted includes of a source file, each file only once.
 fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if seen.contains(&path) {
@@ -109,8 +108,6 @@ fn sum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Returns a line with the file name, the hash of the code without comments, and the hash of the
-/// PTX.
 fn compiled(source: &Path) -> String {
     let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
     let code: String = expanded(source, &mut Vec::new()).lines().map(code).collect();

@@ -32,7 +32,6 @@ fn devices() -> usize {
     cuda::cudarc::driver::CudaContext::device_count().unwrap() as usize
 }
 
-/// Returns a run with the same global batches for any number of ranks.
 fn shared_run(source: &Arc<NoiseImages>) -> Loader {
     let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)
@@ -93,7 +92,6 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
     eprintln!("on {} devices", streams.len());
 }
 
-/// Child process of the test below: runs one rank on the device of its local rank.
 #[test]
 #[ignore = "started by another test"]
 fn run_one_rank_on_its_device() {
@@ -120,7 +118,6 @@ fn run_one_rank_on_its_device() {
     drop(batch);
     drop(batches);
     let run = device_run(shared_run(&source).distributed(), &stream);
-    // Page-locked host memory must belong to the same device.
     let pinned = shared_run(&source).distributed().pinned(true).host().unwrap();
     assert_eq!(pinned.memory_plan().pinned_bytes, pinned.memory_plan().host_bytes);
     for other in (0..devices()).filter(|other| *other != ordinal) {

@@ -53,7 +53,6 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     torn
 }
 
-/// Returns the consumer's stream, which the crate creates, and two streams of the program.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let stream = stream()?;
     let new_stream = || stream.context().new_stream().unwrap();
@@ -127,7 +126,6 @@ fn a_batch_that_outlives_its_loader_stays_intact() {
         let expected = checksum(batch.images().bytes());
         probe.spin(&stream, 5_000_000);
         let images = stream.clone_htod(batch.images().bytes()).unwrap();
-        // The memory must not be reused before the copy has read it.
         drop(batch);
         probe.checksum(&stream, &images.as_view(), &mut sums.slice_mut(0..1));
         assert_eq!(stream.clone_dtoh(&sums).unwrap(), [expected]);

@@ -225,7 +225,6 @@ unsafe extern "C" fn wait_for(gate: *mut c_void) {
     }
 }
 
-/// Blocks `stream` until the returned gate is opened.
 fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     let gate = Arc::new(AtomicBool::new(false));
     stream.context().bind_to_thread().unwrap();

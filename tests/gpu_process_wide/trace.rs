@@ -73,7 +73,6 @@ fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
 
-/// Blocks the stream until the returned sender is dropped, but at most for [`LIMIT`].
 fn block_stream(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     unsafe extern "C" fn wait(open: *mut c_void) {
         // SAFETY: the receiver was boxed for this one call.
@@ -89,7 +88,6 @@ fn block_stream(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     gate
 }
 
-/// Maximum duration of a wait, much longer than any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each step frees a slot, and blocks the stream until the next batch has been copied into this

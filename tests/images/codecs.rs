@@ -106,14 +106,12 @@ fn folder() -> tempfile::TempDir {
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     exit_on_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without the codec, half of the files are not recognized as images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);
         let mut scratch = Vec::new();
         for i in 6..12 {
             let sample = source.read(i, &mut scratch).unwrap();
-            // Both extensions select the same codec, which is not built in.
             assert!(sample.field("ppm").is_some() && sample.image().is_none());
             assert_eq!(Codecs::new().with(codec.clone()).image(&sample).unwrap().0, "ppm");
         }
@@ -164,7 +162,6 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
     });
 }
 
-/// A codec that decodes every JPEG to a single color.
 struct Takeover(u8);
 
 impl Codec for Takeover {
@@ -213,7 +210,6 @@ fn a_registry_contains_only_its_own_codecs() {
         "jpeg images are not supported; convert them, for example to PNG, or add a custom codec"
     );
     assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
-    // A codec that accepts any bytes takes precedence over all others.
     let raw = Codecs::new().with(RawRgb::new(5, 4));
     assert_eq!(decode_whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw image of 5x4 pixels needs 60 bytes"));

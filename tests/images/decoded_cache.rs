@@ -83,8 +83,6 @@ fn content(batch: Result<HostBatch>) -> Content {
     Ok((names.iter().map(bytes).collect(), batch.keys().map(str::to_owned).collect(), batch.valid().collect()))
 }
 
-/// Loads `epochs` epochs. Returns all batches, the errors of the skipped samples, and the number of
-/// damaged images.
 fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<String>, u64) {
     let contents = (0..epochs).flat_map(|epoch| batches.epoch(epoch).map(content).collect::<Vec<_>>()).collect();
     let mut errors: Vec<_> = batches.sample_errors().iter().map(|failed| failed.error.to_string()).collect();
@@ -260,7 +258,6 @@ fn a_changed_file_is_never_served_from_the_cache() {
     assert_eq!((cache.images, cache.misses), (10, 10), "{cache:?}");
 }
 
-/// A source that returns a different image in each read.
 struct Changes(Arc<Memory>, std::sync::atomic::AtomicUsize);
 
 impl Source for Changes {

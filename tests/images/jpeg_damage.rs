@@ -31,7 +31,6 @@ fn files() -> [(&'static str, Vec<u8>); 4] {
     [("plain", plain.clone()), ("packed", packed(&plain)), ("progressive", encoded(true, 0)), ("exif", with_thumbnail)]
 }
 
-/// Returns the offset of the entropy-coded data after the last SOS.
 fn data(jpeg: &[u8]) -> usize {
     jpeg.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14
 }
@@ -87,8 +86,6 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
     }
 }
 
-/// Returns a folder with a complete image and one truncated to 60 % of its bytes, and the datasets
-/// packed from it.
 fn sets(root: &Path, file: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
     fs::write(root.join("set/a/cut.jpg"), &file[..file.len() * 6 / 10]).unwrap();
@@ -125,7 +122,6 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
     }
 }
 
-/// Zeros 200 bytes inside the data, as a failing disk may do.
 fn with_zeros(jpeg: &[u8], offset: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
     damaged[offset..offset + 200].fill(0);
@@ -172,7 +168,6 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let find =
         |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
     let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
-    // Find the first scan after the DC scans of the three components.
     let scan =
         (0..progressive.len()).filter(|&offset| progressive[offset..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
     let stuffed = find(&plain, data(&plain), [0xff, 0]);
@@ -213,7 +208,6 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     }
 }
 
-/// Changes 40 bytes at random offsets.
 fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
     for _ in 0..40 {

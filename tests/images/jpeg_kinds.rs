@@ -22,7 +22,6 @@ fn decode(bytes: &[u8], region: impl FnOnce(Size) -> Rect) -> Result<Pixels> {
     Ok(out)
 }
 
-/// Decodes the whole file and a crop, before and after repacking.
 fn has_pillows_pixels(name: &str) {
     let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
     let expected = image::open(fixture(&format!("{name}.png"))).unwrap().to_rgb8();

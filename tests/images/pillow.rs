@@ -63,7 +63,6 @@ fn images_and_maps_reject_a_tiff_of_several_pages() {
     assert!(e.to_string().contains(message), "{e}");
 }
 
-/// Returns pixels with every byte value. Width and height are not divisible by 8.
 fn expected_pixels(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }

@@ -154,7 +154,6 @@ fn without_antialiasing_pixels_equal_torchvision() {
     }
 }
 
-/// Returns the pixels of `rect`, as a decoder of a region returns them.
 fn cropped(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
@@ -285,7 +284,6 @@ fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     assert_eq!(run(&cropped(&image, plan.region), &plan), run(&image, &plan));
 }
 
-/// Computes the reference: resizes with `fast_image_resize`, then flips.
 fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -332,7 +330,6 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
             (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
         let mut plan = crop(Rect::new(x, y, w, h), output);
         if case % 2 == 1 {
-            // Choose a window with fractional edges, as in evaluation.
             let mut part = |start: u32, length: u32| {
                 let from = rng.unit() * f64::from(length) * 0.7;
                 (f64::from(start) + from, (f64::from(length) - from) * rng.range(0.2, 1.0))

@@ -12,7 +12,6 @@ fn exif(orientation: u8) -> Vec<u8> {
     [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat()
 }
 
-/// Returns valid, damaged and truncated JPEGs of several types, and images of other formats.
 pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
     let (width, height) = (200u16, 150u16);
     let mut rng = Rng::new(1, 2, 3);

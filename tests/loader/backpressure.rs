@@ -162,7 +162,6 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
             min_limit - 1
         )
     );
-    // The suggestions in the message must work.
     limited(min_limit - 1).prefetch(2).host().unwrap();
     limited(min_limit - 1).batch_size(6).host().unwrap();
 }

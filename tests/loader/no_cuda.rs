@@ -57,7 +57,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns a folder with an invalid `libcuda.so.1`.
 fn no_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();

@@ -47,7 +47,6 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 }
 "#;
 
-/// Child process of the test below.
 #[test]
 #[ignore = "started by the test below"]
 fn load_batches_with_a_span() {

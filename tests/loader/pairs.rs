@@ -223,7 +223,6 @@ const SILENT: &[(&str, &str, &str)] = &[
 ];
 const LATER: &str = "documented: the later of two calls for the same setting wins";
 
-/// Returns texts that identify a setter in error messages.
 fn words(name: &str) -> &[&str] {
     match name {
         "store" => &["one://"],
@@ -271,7 +270,6 @@ impl Alone<'_> {
     }
 }
 
-/// Classifies the outcome of a pair, or describes why it is wrong.
 fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<&'static str, String> {
     let names = [one.name, other.name];
     let data = Data::of(&names);

@@ -29,7 +29,6 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// A source that panics on every sixth sample, and on every hundredth at a different line.
 struct PanicsOnSixth(NumberSource);
 
 impl Source for PanicsOnSixth {
@@ -146,7 +145,6 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// A source that fails transiently, so that a worker logs a warning.
 struct Shaky(NumberSource, AtomicUsize);
 
 impl Source for Shaky {
@@ -187,7 +185,6 @@ fn a_panic_outside_guarded_code_fails_the_run() {
     assert!(printed.is_none_or(|text| text.matches("the logger panics").count() == 1));
 }
 
-/// A source in which the sixth read of one sample fails with a transient error.
 struct FailsSixthRead(NumberSource, AtomicUsize);
 
 impl Source for FailsSixthRead {

@@ -45,7 +45,6 @@ impl Source for Shaky {
         let fails = index == 5
             && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
-            // Data of a failed attempt must have no effect.
             scratch.resize(1000, 0xee);
             return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
         }
@@ -110,7 +109,6 @@ fn exhausted_machine_resources_never_skip_a_sample() {
     });
 }
 
-/// `balanced` reads labels, and `resume` reads a few samples.
 #[test]
 fn reads_during_opening_are_retried() {
     exit_on_hang(|| {

@@ -142,7 +142,6 @@ fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
             let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
             assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
         }
-        // Only these two samples have pauses.
         let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
         let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
         assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");

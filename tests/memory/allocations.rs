@@ -74,7 +74,6 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     });
 }
 
-/// Opens a table of the folder's JPEGs, with a column of two numbers.
 fn table(folder: &Path) -> Arc<dyn Source> {
     let set = warpfeed::source::open(folder).unwrap();
     let paths = (0..set.len()).map(|index| set.path(index).unwrap());
@@ -85,7 +84,6 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     Arc::new(TableOptions::new().image("path").open(file).unwrap())
 }
 
-/// Returns the samples of `source` with a mask, boxes, and points of each type.
 fn annotated(source: &dyn Source) -> Memory {
     let sample = |index: usize| {
         let mut scratch = Vec::new();

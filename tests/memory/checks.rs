@@ -14,7 +14,6 @@ const VALUES: usize = 1024 * 1024 * 24;
 fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
     let _serial = serial();
     let (data, codecs) = (vec![7; VALUES], Codecs::new());
-    // Check interleaved channels, then planar channels.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let (opening, image) = peak(|| codecs.open(&file).unwrap());

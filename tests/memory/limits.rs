@@ -165,7 +165,6 @@ fn a_decompression_bomb_is_refused_by_its_header() {
     }
 }
 
-/// Returns the peak memory of this process in bytes.
 fn peak() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -176,7 +175,6 @@ fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
 
-/// Names in a tar serve only as keys.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let _serial = serial();
@@ -186,7 +184,6 @@ fn no_path_in_a_tar_is_opened() {
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let image = image(4, 4);
-    // Add a file for each name, and a symbolic link and a hard link to the name.
     let members = names.iter().flat_map(|name| {
         let stem = name.strip_suffix(".png").unwrap();
         [

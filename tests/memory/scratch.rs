@@ -179,7 +179,6 @@ fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
     });
 }
 
-/// A source that repeats one small image.
 struct Same(Vec<u8>);
 
 impl Source for Same {
@@ -212,7 +211,6 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
     });
 }
 
-/// Returns an `.npy` array of ones.
 fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
     let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
@@ -304,7 +302,6 @@ fn batches_are_the_same_for_any_scratch_limit() {
     exit_on_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference_epoch(&NumberSource::new(samples), NumberCodec, &augment, Some(5), 0, 40);
-        // Try no shared scratch memory, enough for a few images, and more than enough.
         for spare in [0, 30_000, 1 << 30] {
             let loader =
                 || support::loader(NumberSource::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
@@ -414,8 +411,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // A new thread has no scratch memory yet, so all memory is counted. The margin of 3 MiB
-            // covers the thread itself.
+            // A new thread has no scratch memory yet, so all memory is counted. The margin covers
+            // the thread.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,

@@ -8,7 +8,6 @@ use warpfeed::{ErrorKind, HostBatch, LastBatch, Loader};
 
 const BOUNDS: [u32; 3] = [10, 20, 60];
 
-/// Returns random lengths of 0 to 99 bytes.
 fn lengths(count: u64) -> Vec<u32> {
     let mut rng = Rng::new(3, 4, 5);
     (0..count).map(|_| rng.below(100) as u32).collect()

@@ -158,7 +158,6 @@ fn batches_of_random_budgets_equal_naive_ones() {
                 assert_eq!(largest, batch.len().div_ceil(world), "seed {seed}: the batch is divided evenly");
             }
         }
-        // Resume on a different number of ranks.
         let stop = seed % (unbroken.len() as u64 + 1);
         let mut first = case.loader().rank(0, 2).host().unwrap();
         first.epoch_from(1, 0).take(stop as usize).for_each(drop);

@@ -17,7 +17,6 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.number(), valid.map(|(id, _)| id).collect())
 }
 
-/// Runs all epochs before `epochs`, and calls `change` after each batch.
 fn run(loader: Loader, epochs: u64, mut change: impl FnMut(&Batches<HostBatch>, &Step)) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let mut steps = Vec::new();
@@ -154,8 +153,6 @@ fn options() -> MixtureOptions {
     MixtureOptions::new().linear(At::Step(4), At::Epoch(2), [0.1, 0.9])
 }
 
-/// Runs all ranks in lockstep, up to epoch 3 or for `stop` batches. Returns the global batches and
-/// each rank's checkpoint.
 fn train(make: impl Fn(usize) -> Loader, world: usize, stop: usize) -> (Vec<Step>, Vec<Checkpoint>) {
     let mut ranks: Vec<_> = (0..world).map(|rank| make(rank).host().unwrap()).collect();
     let mut steps = Vec::new();
@@ -215,7 +212,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
 }
 
 /// An epoch of 80 samples has six batches of 12, and drops eight samples. The round from sample 75
-/// starts among those.
+/// starts among the dropped samples.
 #[test]
 fn a_change_among_dropped_samples_names_the_next_epoch() {
     let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
@@ -263,7 +260,6 @@ fn weights_resume_with_the_history_of_their_epoch() {
         for stop in [1, 5, 6, 7, 8, 15, 27] {
             let (mut saved, mut remaining) = (None, stop);
             run(weighted(&OLD).rank(1, 2), 4, |batches, step| {
-                // All ranks must make the same calls.
                 change(batches, step);
                 remaining -= 1;
                 if remaining == 0 {

@@ -14,7 +14,6 @@ use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
 type Draws = Vec<(u64, u64)>;
 
-/// Options that choose samples, and a naive function that lists the samples of an epoch.
 #[derive(Debug, Clone)]
 struct Choice {
     base: Base,
@@ -215,7 +214,6 @@ proptest! {
             }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
-            // Stop at a random batch with a different world size, then resume.
             let stop = (point * expected.len() as f64) as usize;
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
@@ -273,7 +271,6 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
-/// Both call orders must be refused.
 #[test]
 fn mutually_exclusive_choices_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
@@ -339,7 +336,6 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
         let mut delivered = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            // The image and the label belong to the sample with this id.
             let drawn = original(&NumberSource::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
@@ -379,7 +375,6 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Checks the proportions, labels and origins of samples in a mixture.
 #[test]
 fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     let make = || {
@@ -481,7 +476,6 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
-    // The weights exclude the first half of each dataset.
     let weighted =
         times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
     assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));

@@ -46,7 +46,6 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
             let expected = reference_epoch(&source, NumberCodec, &augment, Some(5), 3, 7);
             assert!(all_contents(make(1), 3) == expected && all_contents(make(8), 3) == expected);
-            // A run that starts at a later batch must deliver the same batches.
             let mut batches = make(2).host().unwrap();
             let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| BatchContent::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);

@@ -30,7 +30,6 @@ impl Sampler for EpochRanges {
     }
 }
 
-/// A source that counts its reads per epoch.
 #[derive(Clone)]
 struct Recorded {
     numbers: NumberSource,
@@ -166,7 +165,6 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
     });
 }
 
-/// Returns the length of an epoch. Some epochs have no batches.
 fn uneven(epoch: u64) -> u64 {
     [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
 }
@@ -182,7 +180,6 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;
             for step in 0..150 {
-                // Choose the next epoch most of the time, and sometimes the same or a random one.
                 epoch = match rng.below(8) {
                     0 => rng.below(12),
                     1 => epoch,
@@ -233,7 +230,6 @@ fn resuming_after_the_last_batch_starts_the_next_epoch() {
 #[test]
 fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
     exit_on_hang(|| {
-        // The first sample of epoch 1 fails.
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
         let mut batches = loader(&source, |_| 20).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
@@ -317,7 +313,6 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// While a gate is closed, `pass` blocks.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -509,7 +504,6 @@ fn an_abandoned_epoch_is_prepared_only_once() {
     });
 }
 
-/// A source that records the loader's calls to its prefetcher.
 struct Followed {
     numbers: NumberSource,
     calls: Arc<Mutex<Vec<String>>>,

@@ -24,7 +24,6 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(BatchContent, Vec<bool>)> {
     contents
 }
 
-/// Joins the parts of a global batch that the ranks received, without padding.
 fn join<'a>(parts: impl Iterator<Item = &'a (BatchContent, Vec<bool>)>) -> BatchContent {
     let mut joined = BatchContent { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
@@ -41,7 +40,6 @@ fn join<'a>(parts: impl Iterator<Item = &'a (BatchContent, Vec<bool>)>) -> Batch
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks one configuration with every world size in `WORLDS`.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(NumberSource::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -128,14 +126,12 @@ fn invalid_ranks_are_refused() {
     refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(NumberSource::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
 fn print_an_epoch_of_one_rank() {

@@ -26,7 +26,6 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.number(), BatchContent::from(batch), batch.valid().collect())
 }
 
-/// Returns the batches of a run, or the remaining ones of a resumed run.
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let first = if all_epochs { 0 } else { batches.first_epoch() };
@@ -203,7 +202,6 @@ fn resuming_a_changed_loader_fails_with_both_values() {
     );
 }
 
-/// A sampler that rotates the samples by `shift`, and records the requested epochs.
 #[derive(Clone, Default)]
 struct Stateful {
     shift: Arc<AtomicU64>,
@@ -334,7 +332,6 @@ fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     assert!(unread > 100 && refused > 20, "{unread} checkpoints failed to parse, and {refused} were refused");
 }
 
-/// The training program's state: its model and its position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     steps: u64,
@@ -348,7 +345,6 @@ impl Saved {
     }
 }
 
-/// Updates the model, which depends on the content and the order of all batches so far.
 fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
     let bytes = content.images.iter().map(|&b| u64::from(b));
     bytes.chain(content.ids.iter().copied()).fold(model ^ epoch << 32 ^ number, |m, x| Rng::new(m, x, 0).next_u64())
@@ -358,7 +354,6 @@ fn killed_loader() -> Loader {
     loader(NumberSource::new(200)).shuffle(8).last_batch(LastBatch::Pad)
 }
 
-/// Child process of [`a_killed_process_resumes_with_the_next_batch`].
 #[test]
 #[ignore = "started by another test"]
 fn train_until_killed() {

@@ -120,10 +120,8 @@ impl Case {
     }
 }
 
-/// The valid samples of a batch, and the bytes of their images.
 type Batch = Vec<(u64, Vec<u8>)>;
 
-/// Reads an epoch from batch `first`, and checks the shape of each batch.
 fn read(case: &Case, loader: Loader, epoch: u64, first: u64) -> Vec<Batch> {
     let (buckets, mut batches) = (case.buckets(), loader.host().unwrap());
     let batches = batches.epoch_from(epoch, first).map(|batch| {
@@ -176,7 +174,6 @@ fn batches_of_size_buckets_equal_naive_ones() {
                 assert!(joined == *batch, "seed {seed}, {world} ranks, batch {number}");
             }
         }
-        // Resume on a different number of ranks.
         let stop = seed % (unbroken.len() as u64 + 1);
         let mut first = case.loader().workers(1).rank(0, 2).host().unwrap();
         first.epoch_from(epoch, 0).take(stop as usize).for_each(drop);

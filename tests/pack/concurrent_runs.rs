@@ -15,7 +15,6 @@ use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_TWICE";
 
-/// A source of samples that contain the number of the dataset.
 struct Numbered {
     set: u8,
     len: usize,
@@ -86,7 +85,6 @@ fn a_second_run_to_the_same_target_is_refused() {
     }
 }
 
-/// Child process: packs until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn pack_without_end() {

@@ -11,12 +11,10 @@ use warpfeed::pack::{Pack, RawSize, Recode, Report};
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{ErrorKind, Result};
 
-/// Returns a 16-bit image with noise in the lower bytes.
 fn deep(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | ((x * 91 + y * 57) % 256)) as u16])))
 }
 
-/// Returns an image with a transparent left half.
 fn transparent(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, _| Rgba([200_u8, 0, 0, if x < width / 2 { 0 } else { 255 }])))
 }

@@ -30,7 +30,6 @@ fn psnr(one: &[u8], two: &[u8]) -> f64 {
     10.0 * (255.0_f64.powi(2) / (squares / one.len() as f64)).log10()
 }
 
-/// Returns two samples with a main image, two cameras, a clip and a mask.
 fn dataset() -> Memory {
     let sample = |i: u32| {
         OwnedSample::new(i.to_string())

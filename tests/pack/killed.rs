@@ -36,7 +36,6 @@ impl Source for Slow {
     }
 }
 
-/// Child process: packs one part or all, or merges, until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn pack_until_killed() {
@@ -174,7 +173,6 @@ fn kill(kills: u64, seed: u64, plain: bool) {
     );
 }
 
-/// Environment variable with the number of kills. By default, the test kills only a few times.
 const KILLS: &str = "WARPFEED_TEST_KILLS";
 
 #[test]

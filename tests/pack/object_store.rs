@@ -16,7 +16,6 @@ use crate::parts::{Hooked, files, numbers, read_all};
 pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
 
-/// A function that is called with the kind and the URL of a request.
 type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
 /// Objects in memory. Every third request except uploads fails with a transient error.
@@ -282,7 +281,6 @@ fn objects_in_a_store_are_never_replaced() {
     assert!(e.cause().contains("different bytes: delete it") && e.path().unwrap().to_str() == Some(&foreign), "{e}");
     store.contents.lock().unwrap().remove(&foreign);
     store.part(&set, (1, 2)).unwrap();
-    // Merging must detect a damaged shard.
     store.contents.lock().unwrap().insert(foreign.clone(), damaged);
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("missing or damaged: x-000007.tar (part 1/2)"), "{e}");
@@ -336,7 +334,6 @@ fn targets_that_a_store_cannot_hold_are_refused() {
     let read_only: Arc<dyn Store> = Arc::new(ReadOnly(store.clone()));
     refused(Pack::new(&set).shard_samples(4).stores([("mem", read_only)]), URL, "this store is read-only");
     assert!(store.names().is_empty());
-    // A path may be written as a URL.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(format!("file://{}/x.tar", root.path().display())).unwrap();
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 4);

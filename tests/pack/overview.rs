@@ -29,7 +29,6 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     let packed = Pack::new(&fails).workers(1).shard_samples(4).part(1, 3).to(&target);
     packed.unwrap_err();
     assert_eq!(facts(&progress().unwrap()), (8, 50, Some(3), "0-2", false));
-    // The last shard has two samples.
     pack_part(&set, root.path(), (2, 3)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
     // Without the plan, the totals come from a part's manifest.

@@ -31,7 +31,6 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
 fn find_file(folder: &Path, start: &str, end: &str) -> PathBuf {
     let name = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(name.unwrap_or_else(|| panic!("no {start}*{end}")))
@@ -100,7 +99,6 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         let merged = merge(root.path()).run().unwrap();
         assert_eq!((merged.report.samples, merged.report.written.paths.len(), merged.orphans.len()), (50, 13, 0));
         assert!(files(root.path()) == expected, "{parts} parts");
-        // Merging or packing a part again must change nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
         assert!(pack_part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
         assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
@@ -269,7 +267,6 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
             "{e}"
         );
         assert!(open(root.path()).is_err());
-        // With force, the changed source is packed, and all old parts are discarded.
         for number in 0..2 {
             let pack = Pack::new(&changed).shard_samples(4).part(number, 2).force(true);
             pack.to(root.path().join("x.tar")).unwrap();
@@ -344,7 +341,6 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     refused(&[&message, "delete them"]);
     fs::remove_file(&shard).unwrap();
     refused(&[&message]);
-    // Follow the advice in the message.
     pack_part(&set, root.path(), (2, 4)).unwrap();
     assert!(fs::read(&shard).unwrap() == sound);
 
@@ -475,7 +471,6 @@ fn the_old_dataset_stays_until_the_new_one_is_merged() {
     merge(root.path()).force(true).run().unwrap();
     assert!(files(root.path()).keys().eq(files(pack_whole(&new).path()).keys()), "{:?}", names(root.path()));
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
-    // With force, the part is packed again although the plan is the same.
     let before = fs::metadata(root.path().join("x-000000.tar")).unwrap().modified().unwrap();
     pack(0);
     pack(1);

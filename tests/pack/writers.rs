@@ -39,8 +39,6 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Creates class folders with JPEGs, some of them progressive, a PNG, and a text file with the
-/// `.jpg` extension.
 fn folder(folder: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = folder.join(["ant", "bee", "cat"][i % 3]);
@@ -170,7 +168,6 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     }
 }
 
-/// Returns two valid images, with a text file and a truncated JPEG between them.
 fn four_samples_two_bad() -> Memory {
     let original = jpeg(1, 64, 64, false);
     Memory::new(vec![
@@ -203,7 +200,6 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
             assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
         }
     }
-    // The previous target must still exist.
     let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
     Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
     Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
@@ -351,7 +347,6 @@ fn invalid_options_are_refused_before_anything_is_written() {
     assert!(names(root.path()).is_empty());
 }
 
-/// A source in which one of 100 samples cannot be read.
 struct Fails {
     position: usize,
     panics: bool,
@@ -407,7 +402,6 @@ impl Source for Slow {
 fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
-        // The child process packs until it is killed.
         let slow = Slow(AtomicUsize::new(0));
         let pack = Pack::new(&slow).keep_bad(true);
         // An LMDB has no shards.
@@ -443,7 +437,6 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         let names = names(&folder);
         assert!(names.iter().all(|name| name.ends_with(".partial")), "{names:?}");
 
-        // Incomplete files must not affect the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
         Pack::new(&set).to(&target).unwrap();
         assert_eq!(open(&target).unwrap().len(), 1);
@@ -546,7 +539,6 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// A source in which sample 1 fails `failures_left` times with a transient error.
 struct Shaky {
     inner: Memory,
     failures_left: AtomicUsize,

@@ -98,7 +98,6 @@ fn using_a_decoder_in_a_forked_child_fails() {
     });
 }
 
-/// A source in which reads block for 3 ms, so that the loader starts reader threads.
 struct SlowSource(NumberSource);
 
 impl warpfeed::source::Source for SlowSource {

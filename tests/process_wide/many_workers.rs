@@ -1,5 +1,5 @@
-//! Tests that a loader with the maximum number of workers starts and stops within a few seconds of
-//! CPU time, and that more workers are rejected.
+//! Tests that the CPU time per worker of starting and stopping a loader hardly grows up to the
+//! maximum number of workers, and that more workers are rejected.
 #![allow(unsafe_code)] // `getrusage`
 
 use crate::process::serial;

@@ -13,7 +13,6 @@ use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Bytes reserved for each prefetched sample.
 const SAMPLE: usize = 10_000;
 
 /// A simulated store of numbers. Every read takes `latency`, and any number of reads may be in
@@ -77,7 +76,6 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples of all batches for which `keep` is false, and counts them.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.open_count;
         self.fetched.values_mut().for_each(|times| times.retain(|(place, _)| keep(*place)));

@@ -18,7 +18,6 @@ use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// A source that calls a function before each read.
 struct Slow<F>(NumberSource, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -133,7 +132,6 @@ fn readers_pause_while_reads_do_not_block() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // Eventually, the readers must be idle for a whole epoch.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -275,7 +273,6 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
                 let partly = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 partly.for_each(|batch| drop(batch.unwrap()));
             }
-            // Run a complete epoch after several canceled ones.
             if round % 5 == 0 {
                 let ids: usize = batches.epoch(9).map(|batch| batch.unwrap().len()).sum();
                 assert_eq!(ids, 800);

@@ -13,7 +13,6 @@ use serde_json::Value;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{ErrorKind, Loader};
 
-/// Consumes `batches` batches of 7 samples inside its own spans, then drops everything mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
     // Slow the transform down, so that the first worker does not finish before the second one
     // starts.
@@ -37,7 +36,6 @@ fn train(path: &Path, schedule: Schedule, batches: usize) {
     });
 }
 
-/// Reads the trace, and checks that each event has all required fields.
 fn events(path: &Path) -> Vec<Value> {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let events = document["traceEvents"].as_array().unwrap().clone();
@@ -74,8 +72,6 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Checks that spans are sorted by start time, and that each lies either inside or after an earlier
-/// one.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;

@@ -14,7 +14,6 @@ use crate::support::{NumberCodec, NumberSource, exit_on_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
-/// A source in which reads block, as on a slow disk.
 struct Waits(NumberSource, Duration);
 
 impl Source for Waits {

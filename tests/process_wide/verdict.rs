@@ -19,7 +19,6 @@ use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 const TRIES: usize = 12;
 
-/// A source in which each read takes `read`. The field `big` of every sample has the bytes `big`.
 struct Bytes {
     len: usize,
     read: Duration,
@@ -236,7 +235,6 @@ fn a_slow_consumer_is_step_bound() {
     assert!(stats.verdict().text.contains(&step), "{stats}");
 }
 
-/// A codec of gray 16x16 images, which takes 2 ms for each image and counts the images.
 struct Counted(Arc<AtomicUsize>);
 
 impl Codec for Counted {

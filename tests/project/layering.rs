@@ -153,7 +153,6 @@ impl Crate {
 struct Seen {
     paths: Vec<Name>,
     uses: Vec<(String, Name)>,
-    /// Local names of re-exports, which do not count as imports.
     shown: BTreeSet<String>,
     bodies: usize,
 }

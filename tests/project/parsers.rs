@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A row of the table: input, parser, whether files are mapped, limits, harness and public files.
 type Row = [String; 6];
 
 fn read(path: &str) -> String {

@@ -45,7 +45,6 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Returns the README's guarantees: the bold words at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();

@@ -11,7 +11,6 @@ use syn::{Attribute, Expr, ExprCall, ExprClosure, ExprIf, ExprReturn, ItemFn, Lo
 
 use crate::require::{is_required, words};
 
-/// Folders with Rust tests, and the file that defines `missing`.
 const FOLDERS: [&str; 9] = [
     "src",
     "sources/src",
@@ -55,7 +54,6 @@ fn has(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident(name))
 }
 
-/// Non-test functions that call `missing`, such as `stream`.
 #[derive(Default)]
 struct Helpers {
     function: Option<String>,
@@ -85,7 +83,6 @@ impl<'a> Visit<'a> for Helpers {
     }
 }
 
-/// Early returns of tests that bypass `missing`.
 struct Returns<'a> {
     helpers: &'a BTreeSet<String>,
     test: Option<String>,

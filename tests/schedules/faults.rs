@@ -65,7 +65,6 @@ pub(crate) struct Schedule {
     scarce: bool,
     /// Whether images are larger from the second epoch on.
     grows: bool,
-    /// While set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
     pub(crate) ahead: Arc<AtomicU64>,
     batch: usize,
@@ -184,7 +183,6 @@ impl Schedule {
         if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
-    /// Fails, panics or sleeps if the schedule says so.
     fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
@@ -306,7 +304,6 @@ pub(crate) struct Account {
     pub(crate) stopped: u64,
 }
 
-/// Checks the sample ids, their validity, and the images and labels that replace invalid samples.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     let images = batch.images().as_u8().expect("u8 images");
     let image = schedule.side(batch.epoch()).pow(2) as usize * 3;
@@ -329,7 +326,6 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     // The (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
-    // The current epoch, and the first undelivered batch.
     let (mut epoch, mut step) = (0, (0, 0));
     let batch_count = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
@@ -414,7 +410,6 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             return account;
         }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-        // Held batches must not change.
         held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> = batches

@@ -83,8 +83,6 @@ impl Drawn {
         }
     }
 
-    /// Runs the schedule. Returns how many requests were answered, rejected on submission, and
-    /// aborted by `close`.
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
         let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());

@@ -30,7 +30,6 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// Returns the type and the shape of an `.npy` field, such as `<f4 [2, 4]`, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -104,7 +103,6 @@ fn coco_returns_the_content_of_its_json() {
     }
     assert_eq!(text(empty, "boxes.masks.json"), "[]");
     assert_eq!(source.path(1).unwrap().canonicalize().unwrap(), root.path().join("val/b.png").canonicalize().unwrap());
-    // The start of an epoch must detect a modified file.
     assert!(source.check().is_ok());
     fs::write(root.path().join("annotations/instances_val.json"), "{}").unwrap();
     assert!(source.check().unwrap_err().cause().contains("was written to while open"));
@@ -166,7 +164,6 @@ fn an_image_folder_without_images_fails_on_opening() {
     let e = expect_error(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
-    // If some images are missing, only their samples may fail.
     let source = open("part").unwrap();
     assert_eq!(expect_error(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
@@ -264,7 +261,6 @@ fn invalid_coco_json_fails_with_its_position() {
             "{text}: {e}"
         );
     }
-    // An invalid annotation must make only its own sample fail.
     for (pointer, value, words) in [
         (
             "/annotations/0/category_id",
@@ -460,7 +456,6 @@ fn voc_returns_the_content_of_its_files() {
     let e = expect_error(Voc::open(path_of("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
     fs::remove_file(path_of("JPEGImages/a.bmp")).unwrap();
-    // A dataset may contain only masks.
     fs::remove_dir_all(path_of("Annotations")).unwrap();
     let masks = Voc::open(path_of("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
@@ -495,7 +490,6 @@ fn invalid_voc_files_fail_with_file_and_line() {
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
-/// Packs a dataset, and checks that the LMDB and the tar have its samples.
 fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
     let expected = samples(&**source);
     for target in ["set.lmdb", "set.tar"] {

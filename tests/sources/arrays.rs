@@ -159,7 +159,6 @@ fn damaged_and_changed_files_fail() {
             assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
         }
     }
-    // The checksum must detect a changed byte in a compressed array.
     let mut bytes = fs::read(path_of("splits.npz")).unwrap();
     bytes[20_000] ^= 0x10;
     let path = root.path().join("splits.npz");
@@ -220,7 +219,6 @@ fn label_array_names_ignore_case() {
         fs::write(folder.join(format!("{images}.npy")), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
         fs::write(folder.join(format!("{labels}.npy")), npy("|u1", "(2,)", &[5, 6])).unwrap();
         fs::write(folder.join("other.npy"), npy("|u1", "(3,)", &[0; 3])).unwrap();
-        // An array of a different length cannot be a column.
         let columns = TableOptions::new().columns([images]);
         let source = Options::new().table(columns).open(&folder).unwrap();
         assert_eq!(source.label(1, &mut Vec::new()).unwrap(), Some(6), "{labels}");

@@ -24,7 +24,6 @@ fn a_saved_dataset_gives_the_same_batches_as_the_folder() {
 fn the_names_of_a_class_label_are_the_classes() {
     let source = open(fixture("arrow/saved")).unwrap();
     assert_eq!(source.classes(), ["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"]);
-    // The metadata of a single file contains the class names, too.
     let part = open(fixture("arrow/saved/data-00000-of-00002.arrow")).unwrap();
     assert_eq!((part.classes(), part.len(), part.kind()), (source.classes(), 6, "arrow"));
 }
@@ -90,10 +89,8 @@ fn a_null_field_or_negative_label_is_absent() {
     assert_eq!((sample.fields().len(), sample.label().unwrap()), (0, None));
     let empty = source.read(2, &mut scratch).unwrap();
     assert_eq!((empty.value("text.txt"), empty.label().unwrap()), (Some(Value::Text("")), Some(0)));
-    // A null in a list must make only its own sample fail, and only if the column is read.
     let e = source.read(3, &mut scratch).unwrap_err();
     assert!(e.to_string().contains("column \"list\": item 1 of a list is null"), "{e}");
-    // The error for a null image must name its column.
     for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
         let table = TableOptions::new().columns(["text"]).image("blob");
         let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
@@ -184,8 +181,6 @@ fn a_truncated_file_fails_at_every_length() {
     assert_eq!(open(&path).unwrap().len(), 4);
 }
 
-/// Returns the first samples, with `None` in place of unreadable ones. Returns `None` if the file
-/// cannot be opened.
 fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
     let source = open(path).ok()?;
     let mut scratch = Vec::new();

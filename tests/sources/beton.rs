@@ -59,7 +59,6 @@ fn damaged_beton_files_fail_with_the_file() {
         (changed(24, 255, 1), "field \"score\" has a custom type"),
         // Change the pointer to the image, which follows its mode, width and height.
         (changed(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
-        // Change the size of the value in the `raw` field.
         (changed(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
     ] {
         fs::write(&path, damaged).unwrap();

@@ -9,7 +9,6 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes four images whose gray value identifies the dataset.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -32,7 +31,6 @@ fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// Returns the gray value of all pixels of an epoch.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut pixels = Vec::new();
     for batch in batches.epoch(epoch) {
@@ -70,7 +68,6 @@ fn a_modified_shard_fails_the_next_epoch() {
     tar(&path, 10);
     let mut batches = open(&path);
     assert_eq!(gray(&mut batches, 0), 10);
-    // Overwrite the bytes of the file, like `cp`.
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(600)).unwrap();
     file.write_all(b"other bytes").unwrap();
@@ -134,7 +131,6 @@ fn a_modified_shard_fails_where_it_is_first_read() {
     }
 }
 
-/// Skipping invalid samples must not hide the modification.
 #[test]
 fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();

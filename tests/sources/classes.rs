@@ -31,7 +31,6 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(labels_of).collect()
 }
 
-/// Returns whether each label is the index of the sample's class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -59,7 +58,6 @@ fn the_list_determines_labels_in_every_format() {
             assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
         }
     }
-    // Without a list, labels are indices into the dataset's own classes.
     assert!(!follow_the_list(&labels(Loader::new(&val))));
     let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
     assert!(follow_the_list(&labels(mixture)));
@@ -112,7 +110,6 @@ fn an_unlisted_class_is_named_or_skipped() {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let sound: Vec<bool> = batch.valid().collect();
     let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
-    // Samples of listed classes replace the other samples.
     assert_eq!(sound.iter().filter(|valid| !**valid).count(), 3);
     for (name, label) in names.iter().zip(batch.labels().unwrap()) {
         assert!(LIST.contains(name) && *label == place(name), "{name}");
@@ -186,7 +183,6 @@ impl FieldType for Other {
     }
 }
 
-/// Returns one sample per class. The class is both the label and the second class.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
@@ -202,7 +198,6 @@ fn other_classes_are_mapped_like_the_label() {
     };
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
-    // Classes are matched by name first, then mapped to the list.
     let joined = || Concat::match_labels_by_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);

@@ -53,7 +53,6 @@ fn pixels(frame: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Returns the track of a video and the pixels of its frames, each decoded independently.
 fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     let file = fs::read(path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -71,8 +70,8 @@ fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     (track, frames)
 }
 
-/// An expected clip: its nominal start, and for each start that jitter allows, the frame indices
-/// and the padding flags.
+/// An expected clip: its nominal start, and for each possible start the frame indices and the
+/// padding flags.
 type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
 
 /// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is frame n of
@@ -97,7 +96,6 @@ fn naive(
     (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
 }
 
-/// Compares all samples of `set` with the clips that `expected` returns for each video.
 fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -> Vec<Expected>, what: &str) {
     assert_eq!(set.len(), VIDEOS.len() * per_video);
     let mut scratch = Vec::new();
@@ -242,7 +240,6 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
     let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
     assert!(expected == sorted(ranks));
-    // A sample must have the same clip in a subset as in the full dataset.
     let subset = sorted(epoch(open().subset([9_u64, 2, 4]), 0));
     let of_all: Vec<_> = expected.iter().filter(|row| [2, 4, 9].contains(&row.0)).cloned().collect();
     assert!(subset == of_all);

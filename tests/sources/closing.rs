@@ -30,7 +30,6 @@ struct FlakyStore {
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns before the response arrives.
     asynchronous: bool,
-    /// Number of blocking calls in progress.
     calls_in_progress: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
 }
@@ -246,7 +245,6 @@ fn opening_can_be_aborted_at_every_request() {
     });
 }
 
-/// A store that answers a number of requests, and then enters `mode` forever.
 struct FailsAfter {
     store: FlakyStore,
     answered_requests: usize,

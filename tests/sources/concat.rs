@@ -9,7 +9,6 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Creates two datasets with the `cat` class, which has label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),
@@ -52,7 +51,6 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // The joined dataset has the classes of a single folder with all images.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }

@@ -34,8 +34,6 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
-/// Reads a tar with and without a memory map, checks that the results agree, and returns the
-/// samples.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
     let path = write_file(&root, "x.tar", bytes);
@@ -156,7 +154,6 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
             assert!(error.path() == Some(&path) && error.cause().contains(words), "{error}");
         }
     }
-    // A sample with 16 fields and a label is valid.
     let path = write_file(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
@@ -204,7 +201,6 @@ fn a_mapped_tar_that_shrinks_while_open_fails() {
     }
 }
 
-/// Without memory maps, truncation must be an error on any kernel and at any time.
 #[test]
 fn an_unmapped_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
@@ -259,7 +255,6 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar must be read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
-    // Opening must succeed even if the index cannot be written.
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
@@ -348,7 +343,6 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     assert!(open(write_file(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
-/// Returns a minimal LMDB file with one leaf page and the given page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
     let mut write = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -21,7 +21,6 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Sets the modification times of all folders in the tree to `seconds` seconds ago.
 fn backdate(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -46,8 +45,6 @@ fn rows_and_classes(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     ((0..source.len()).map(row).collect(), source.classes().to_vec())
 }
 
-/// Opens the folder with its index, and compares the result with a listing. Returns the number of
-/// samples.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = rows_and_classes(&*open(&set).unwrap());
@@ -106,7 +103,6 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
-    // A folder with the name of the index prevents writing it.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

@@ -59,7 +59,6 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
         Pack::new(&*source).to(path_of(target)).unwrap();
         assert_eq!(delivered(Loader::new(path_of(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
     }
-    // The star in the pattern stands for the image's name.
     let starred = Options::new().masks("others/*_mask").open(path_of("flat/train")).unwrap();
     let mut scratch = Vec::new();
     assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));

@@ -30,7 +30,6 @@ fn options(source: &dyn Source) -> WriteOptions {
     WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
 }
 
-/// Writes `source` in every format, and checks that each copy has the same samples and classes.
 fn assert_formats_agree(source: &dyn Source, folder: &Path) {
     let expected = read_all(source);
     let options = options(source);
@@ -306,7 +305,6 @@ fn open_detects_the_format_by_content() {
     assert_eq!(open(path_of("absent-{0..3}.tar")).err().unwrap().path(), Some(&*path_of("absent-0.tar")));
 }
 
-/// The loader must keep the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

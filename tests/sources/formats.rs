@@ -59,7 +59,6 @@ pub(crate) fn reference() -> &'static Path {
     &FOLDER
 }
 
-/// Returns the batches without their keys, which depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<BatchContent> {
     let mut batches = loader.host().unwrap();
     let mut contents = Vec::new();
@@ -88,7 +87,6 @@ const WAYS: [Way; 6] = [
     }),
 ];
 
-/// Stops a run in its first epoch. A new loader loads the remaining batches and the second epoch.
 fn resumed(make: &dyn Fn() -> Loader) -> Vec<BatchContent> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);

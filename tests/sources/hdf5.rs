@@ -128,7 +128,6 @@ fn damaged_and_changed_hdf5_files_fail() {
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
-        // The checksum after each compressed chunk must detect damage.
         fs::write(&path, &file).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();

@@ -38,7 +38,6 @@ impl ImageValues {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
 
-    /// Returns whether the upper half, which is transparent, has a single color.
     pub(super) fn is_flat_above(&self) -> bool {
         let row = &self.values[..self.width * self.channels];
         row.chunks(self.channels).all(|pixel| pixel.iter().zip(row).all(|(a, b)| (a - b).abs() < 2e-3))
@@ -201,7 +200,6 @@ impl Run {
         self.images().iter().flat_map(|image| &image.values).copied().fold(f32::MIN, f32::max)
     }
 
-    /// Returns each label with its sample.
     pub(super) fn labels(&self) -> impl Iterator<Item = (i64, u64)> {
         let values_of = |batch: &Batch| {
             let labels = batch.arrays.iter().find(|array| array.name == "label").map_or(&[][..], |array| &array.bytes);
