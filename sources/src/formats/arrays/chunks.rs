@@ -199,7 +199,6 @@ impl Chunks {
     }
 }
 
-/// Returns the row-major index of the element at `position`.
 fn ravel(position: &[usize], shape: &[usize]) -> usize {
     position.iter().zip(shape).fold(0, |index, (coordinate, side)| index * side + coordinate)
 }

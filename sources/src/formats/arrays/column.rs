@@ -95,7 +95,6 @@ impl Column {
         )))
     }
 
-    /// Returns the array's chunk cache, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
     pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
         match &self.storage {

@@ -179,7 +179,7 @@ fn element_type(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>
                      each"
                 )));
             }
-            // Each element is a reference: a length, a heap address and an index (see `Heap::get`).
+            // Each element is a reference: a length, a heap address and an index (see `Heap::read_value`).
             let heap = Heap { is_text: *is_string, base_offset: superblock.base_address.get() };
             (Dtype::little(b'V', 4 + offset + 4), Some(heap))
         }

@@ -1,15 +1,4 @@
 //! Reads datasets that are stored as whole arrays with samples along the first axis.
-//!
-//! 1. [`Arrays`]: the source. The rules in `values::record` assign arrays to fields by name and
-//!    type.
-//! 2. `column`: one array, in a file or in memory.
-//! 3. `numpy`: `.npy` files, folders of `.npy` files, and `.npz` archives.
-//! 4. `safetensors` and `torch`: tensor files.
-//! 5. `hdf5`: HDF5 files. `chunks` reads chunked arrays, and `filters` decompresses chunks.
-//! 6. `zip`: the members of a zip archive.
-//! 7. `splits`: finds splits in array names such as `train_images`.
-//!
-//! `data_format` registers these formats.
 
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;

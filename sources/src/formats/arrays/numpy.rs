@@ -24,7 +24,7 @@ fn parse_header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
         return error("contains pickled Python objects: save numbers instead");
     }
     if npy.size == 0 {
-        return error("has a structured type: save each part as a separate array");
+        return error("has a structured type: save each field as a separate array");
     }
     if npy.fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return error(

@@ -119,8 +119,10 @@ impl Arrays {
     /// extension names.
     ///
     /// # Errors
-    /// If a file is damaged, if there are several splits, or if the arrays have different numbers
-    /// of samples. Also fails if an array has an unsupported element type or memory order.
+    /// If a file is missing, damaged or of an unknown format, if there are several splits or no
+    /// samples, or if the arrays have different numbers of samples. Also fails if an array has an
+    /// unsupported element type, memory order or number of axes, or if several arrays could contain
+    /// the images.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
@@ -192,7 +194,6 @@ impl Arrays {
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
     }
 
-    /// Yields each chunk cache, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
     fn caches(&self) -> impl Iterator<Item = (&Arc<ChunkCache>, usize)> {
         self.columns.iter().filter_map(Column::cache)

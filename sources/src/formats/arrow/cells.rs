@@ -22,8 +22,8 @@ const MAX_JSON_BYTES: usize = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
     Plain,
-    /// A struct with the content of a file, its path, or both. `bytes` and `path` are the indices
-    /// of these children.
+    /// A struct with the content of a file, and possibly its path. `bytes` and `path` are the
+    /// indices of these children.
     File {
         bytes: usize,
         path: Option<usize>,

@@ -49,9 +49,9 @@ const SPLITS_FILE: &str = "dataset_dict.json";
 /// images that are stored as paths.
 ///
 /// **Not supported**: dictionaries, decimals, unions, intervals, run-length encoded values, list
-/// views, and bytes inside nested values. Columns of these types are ignored with a warning, unless
-/// they were selected explicitly, which is an error. Opening also fails if a file contains binary
-/// or string views or, like Feather files, compressed batches.
+/// views, columns of the type null, and bytes inside nested values. Columns of these types are
+/// ignored with a warning, unless they were selected explicitly, which is an error. Opening also
+/// fails if a file contains binary or string views or, like Feather files, compressed batches.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {

@@ -53,7 +53,6 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Header {
-    /// Only version 2 is supported.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
         let truncated =
             || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));

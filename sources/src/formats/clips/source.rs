@@ -57,17 +57,15 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// needed to decode it. The frames of a group of pictures share these packets, so each packet is
 /// read and decoded once.
 ///
-/// **Errors.** Reading a sample fails if the file is damaged or has no frames. If a frame cannot be
-/// decoded, the error names the file and the index of the frame in the video.
+/// **Errors.** Reading a sample fails if the file is damaged or has no frames, or if it is shorter
+/// than a clip and [padding](ClipsOptions::pad) is off. If a frame cannot be decoded, the error
+/// names the file and the index of the frame in the video.
 ///
 /// **Stores.** Videos of up to 16 MiB are read in one piece. For larger videos, only the groups of
 /// pictures that a clip needs are read. In both cases, the bytes are prefetched.
 pub struct Clips {
     videos: Arc<Videos>,
-    /// First, whether samples contain the field `video`. Second, whether they contain the field
-    /// that marks padding.
     has_frames: bool,
-    /// Whether samples contain the field that marks padding.
     has_padding: bool,
 }
 

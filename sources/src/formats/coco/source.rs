@@ -120,7 +120,7 @@ struct Annotation {
     category: i64,
     /// Left, top, right and bottom, in pixels.
     edges: [f64; 4],
-    /// Area in pixels, or the area of the box if the file contains no area.
+    /// Area in pixels, or the area of the box if the annotation has none.
     area: f32,
     is_crowd: bool,
     segmentation_offset: u64,

@@ -46,8 +46,9 @@ fn split_extension(path: &str) -> (&str, &str) {
 }
 
 impl Masks {
-    /// The last component of `path` may be a pattern, in which `*` stands for the name of the
-    /// image. An image must not have two masks.
+    /// Finds the masks of the listed images. The last component of `path` may be a pattern, in
+    /// which `*` stands for the name of the image. Fails if an image has two masks, or if no image
+    /// has a mask.
     pub(super) fn find(path: &Path, listing: &Listing) -> Result<Self> {
         let pattern = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match pattern.and_then(|name| name.split_once('*')) {

@@ -85,9 +85,9 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If the path does not exist, is not a folder or is not UTF-8, if a folder cannot be listed,
-    /// or if there are no images. In the last case, the message lists the supported extensions and
-    /// extensions that were found.
+    /// If the path does not exist, is not a folder or is not UTF-8, if a folder cannot be listed or
+    /// is a cache of the `warpfeed-stores` crate, or if there are no images. In the last case, the
+    /// message lists the supported extensions and extensions that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
@@ -142,7 +142,7 @@ impl Folder {
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             ImageFiles::Local { .. } => Box::new(self.listing.class_folders()),
-            // URLs may be percent-encoded, unlike `names`.
+            // URLs may be percent-encoded, unlike the paths in `listing`.
             ImageFiles::Stored { .. } => {
                 let relative_path = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
                 let mut last = "";

@@ -33,7 +33,7 @@ pub(super) struct Columns {
     pub(super) hints: MessageHints,
 }
 
-/// A column with cell texts that become a field.
+/// A column that becomes a field.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,

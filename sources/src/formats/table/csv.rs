@@ -30,7 +30,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Tries a comma, a semicolon and a tab, in this order, and defaults to a comma.
+    /// Returns the first of a comma, a semicolon and a tab that `header` contains, or a comma if it
+    /// contains none.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

@@ -1,15 +1,4 @@
 //! Reads CSV, TSV and JSON Lines tables. Each row is a sample.
-//!
-//! 1. `text`: reads the text of a file, and computes line numbers.
-//! 2. `cells`: the cells of a row. `csv` and `json` parse rows, `syntax` dispatches to one of them,
-//!    and `scan` parses all rows once.
-//! 3. `columns`: decides how samples use each column.
-//! 4. `sample_buffer`: collects the bytes of a sample in a buffer.
-//! 5. `extension`: finds file extensions that paths omit.
-//! 6. `source`: [`Table`], the source. `labels` determines the labels, and `assemble` assembles the
-//!    sample of a row.
-//!
-//! `data_format` registers the format.
 
 #[cfg(feature = "tables")]
 mod assemble;

@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
-/// A reusable buffer with the parts of one sample, back to back. The buffer keeps its length
-/// between samples, so that its memory is zeroed only once.
+/// A reusable buffer with the key, the names and the contents of one sample, back to back. The
+/// buffer keeps its length between samples, so that its memory is zeroed only once.
 pub(super) struct SampleBuffer<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -47,7 +47,7 @@ impl<'b> SampleBuffer<'b> {
     }
 }
 
-/// A sample in a buffer. All its contents are ranges of the buffer.
+/// A sample whose key and contents are ranges of a buffer.
 pub(super) struct SampleRanges<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,

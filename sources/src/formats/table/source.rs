@@ -33,7 +33,7 @@ use crate::values::record::Labels;
 /// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
 /// | the same columns with text | the label: the index of the text among all distinct texts of the column in sorted order, or in the list of classes |
-/// | the same columns with other numbers, or with lists in JSON Lines | a field, as below |
+/// | the same columns with other numbers, or with lists or objects in JSON Lines | a field, as below |
 /// | paths of other files, such as masks | the file, as `<column>.<extension>`: `mask.png` |
 /// | numbers and text | `<column>.txt` |
 /// | lists, and objects in JSON Lines | `<column>.json` |
@@ -334,11 +334,11 @@ impl TableOptions {
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8, if a
     ///   quote is invalid, or if there are more than 4,096 columns. Except for an empty text, the
     ///   error contains the line.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
-    ///   options name, if two columns have the same name or would become the same field, if the
-    ///   columns would become more than 16 fields, the maximum per sample, if the label column that
-    ///   the options name contains no labels, or if two labels such as `7` and `07` denote the same
-    ///   integer.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the options contradict each other or do
+    ///   not fit the table. For example, the table may lack a column that the options name, two
+    ///   columns may have the same name or would become the same field, the columns would become
+    ///   more than 16 fields, the maximum per sample, the label column that the options name may
+    ///   contain no labels, or two labels such as `7` and `07` may denote the same integer.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }

@@ -13,9 +13,9 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// `names` maps a JSON key to the index of its column. Returns the offset of the end of the
-    /// row, or `None` if there are no more rows, and an error if the row is malformed.
-    /// [`check_quotes`](Syntax::check_quotes) checks the quotes on opening.
+    /// Parses the row at `start`. `names` maps a JSON key to the index of its column. Returns the
+    /// offset of the end of the row, or `None` if there are no more rows, and an error if the row
+    /// is malformed. [`check_quotes`](Syntax::check_quotes) checks the quotes on opening.
     pub(super) fn parse_row(
         &self,
         text: &str,

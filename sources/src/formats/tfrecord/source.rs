@@ -59,9 +59,9 @@ impl TfRecord {
     /// Opens the TFRecord file at `path`, or the shards in a folder.
     ///
     /// # Errors
-    /// If a file is compressed or truncated, if the length of a record is damaged, if a shard is
-    /// missing, if there are no records, or if the first record is not a `tf.train.Example`
-    /// message.
+    /// If a file cannot be read, is compressed or truncated, if the length of a record is damaged,
+    /// if a shard is missing, if there are no records or several splits, or if the first record is
+    /// not a `tf.train.Example` message.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::default())
     }

@@ -1,9 +1,4 @@
 //! Reads images with Pascal VOC annotations.
-//!
-//! 1. `source`: [`Voc`], the source.
-//! 2. `xml`: parses annotation files.
-//!
-//! `data_format` registers the format, and `detect` recognizes its folders.
 
 mod data_format;
 mod detect;

@@ -25,8 +25,6 @@ fn shard(index: usize) -> Vec<u8> {
     tar
 }
 
-/// The start of an epoch over 10,000 shards checks no shard. The first read from a shard checks it,
-/// and later reads do not.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
