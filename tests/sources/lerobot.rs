@@ -1,6 +1,6 @@
-//! Tests that the samples of LeRobot datasets equal those of the `LeRobotDataset` class of the
-//! `lerobot` library, including padding, tasks and pixels. Requests for missing episodes, features
-//! and videos, invalid deltas, and damaged files must cause errors that say what is wrong.
+//! Tests that the samples of LeRobot datasets equal the samples of the `LeRobotDataset` class of
+//! the `lerobot` library, including padding, tasks and pixels. Requests for missing episodes,
+//! features and videos, invalid deltas, and damaged files must cause errors that say what is wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +18,6 @@ use crate::stores::Objects;
 
 pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
-/// Returns the samples that the library returned for a version. Each entry has different dataset
-/// options.
 pub(crate) fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
@@ -53,7 +51,6 @@ fn pixels(image: &[u8]) -> u32 {
     crc32(pixels.data())
 }
 
-/// Converts a field to the form of the expected values.
 fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
     match value {
         Value::Text(text) => text.into(),
@@ -82,7 +79,6 @@ fn nested(flat: &mut impl Iterator<Item = Json>, shape: &[usize]) -> Json {
     }
 }
 
-/// Checks that the sample has exactly the fields of `item`.
 fn check(sample: &Sample<'_>, item: &Json) {
     let item = item.as_object().unwrap();
     let stem = |name: &str| name.trim_end_matches(".npy").trim_end_matches(".txt").to_owned();

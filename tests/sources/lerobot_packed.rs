@@ -18,7 +18,6 @@ use crate::stores::Objects;
 
 const TOP: &str = "observation.images.top";
 
-/// Packs the fixture of a version without changing its images.
 fn packed(version: &str, target: &Path) -> Report {
     let set = LeRobot::open(fixture("lerobot").join(version)).unwrap();
     Pack::new(&set).frames(true).recode(Recode::KeepBytes).to(target).unwrap()
@@ -149,7 +148,6 @@ fn parts_of_frames_are_merged_to_the_same_files() {
     let e = LeRobot::open(&parts).unwrap_err().to_string();
     assert!(e.contains("frames.tar"), "an unfinished dataset does not open: {e}");
     pack(0);
-    // A complete part is not packed again.
     pack(1);
     Merge::new(parts.join("frames.tar")).run().unwrap();
     let files = |path: &Path| -> Vec<(String, Vec<u8>)> {
@@ -298,7 +296,6 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     )
     .unwrap();
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
-    // Replace frames.tar with a file of fewer frames.
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
     let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();

@@ -128,7 +128,6 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
     }
 }
 
-/// Returns the bytes of each batch: clips of one camera, single frames of the other, and actions.
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
@@ -214,7 +213,6 @@ fn frames_at_a_different_time_fail() {
     let e = set.read(3, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.3"), "{e}");
     assert!(e.contains("the nearest is frame") && e.contains("tolerance_s=0.0001"), "{e}");
-    // The other episodes must not be affected.
     assert!(set.read(6, &mut scratch).is_ok());
     let loose = LeRobotOptions::new().tolerance_s(0.05);
     let set = LeRobot::with(folder.path(), &loose, &Options::new()).unwrap();

@@ -151,7 +151,6 @@ fn damaged_litdata_rows_fail_with_the_file() {
     let e = open(folder.path()).err().unwrap();
     assert!(e.path() == Some(&*path) && e.cause() == "the Arrow data has 1 rows, but the index claims 2", "{e}");
     fs::write(&index, text).unwrap();
-    // Put a chunk of items next to a chunk of Arrow rows.
     let items = [&1_u32.to_le_bytes()[..], &12_u32.to_le_bytes(), &(len as u32).to_le_bytes(), &bytes[12..]].concat();
     fs::write(&path, items).unwrap();
     let e = open(folder.path()).err().unwrap();

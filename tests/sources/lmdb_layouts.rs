@@ -38,7 +38,6 @@ fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Checks that `source` has the same samples after it was packed as tar shards.
 pub(crate) fn assert_packs(source: &dyn Source) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("packed.tar");

@@ -16,7 +16,6 @@ const READERS: &str = "WARPFEED_TEST_READERS";
 /// Number of reader slots in the lock file, as set by the first process.
 const SLOTS: u32 = 4;
 
-/// Child process: holds reader slots until it is killed.
 #[test]
 #[ignore = "started by the other tests"]
 fn hold_readers() {

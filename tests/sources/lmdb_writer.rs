@@ -36,7 +36,6 @@ fn put_samples(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     txn.commit().unwrap();
 }
 
-/// Creates a database of eight 3 kB images with a small map, and closes it.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put_samples(&environment(&path, SMALL_MAP), 0..8, 3000);

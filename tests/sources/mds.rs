@@ -218,7 +218,6 @@ fn splits_of_mds_shards_are_listed() {
     assert!(e.contains("contains the datasets train, val; open one of them"), "{e}");
 }
 
-/// Copies the fixture. Returns the copy, and the path and the bytes of its first shard.
 fn first_shard() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = copy("mds");
     let path = folder.path().join("shard.00000.mds");
@@ -248,7 +247,6 @@ fn damaged_mds_shards_fail_with_their_location() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // Damage the length of one image, so that only its sample fails.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
@@ -272,7 +270,6 @@ fn a_changed_mds_shard_fails_the_next_read() {
     }
 }
 
-/// Creates a dataset with one shard. A column is (name, encoding, size).
 fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut offsets = vec![4 * (samples.len() as u32 + 2)];

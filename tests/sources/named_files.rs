@@ -194,7 +194,6 @@ fn a_quote_that_swallows_rows_fails_with_its_line() {
     }
 }
 
-/// Checks that the second column has the cells that Python's `csv.reader(strict=True)` returns.
 #[test]
 fn rows_with_quotes_are_parsed_as_in_python() {
     for (cells, expected) in [

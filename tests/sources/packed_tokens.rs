@@ -23,7 +23,6 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Packs the documents of a file, one document and one row at a time.
 fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
     let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
     let mut packed_rows = Vec::new();
@@ -41,8 +40,6 @@ fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> V
     packed_rows
 }
 
-/// Writes random documents to files. Returns the tokens of each file, in the order of the file
-/// names.
 fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>> {
     let mut dice = random(seed);
     let files = 1 + dice(3);

@@ -53,7 +53,6 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
             assert_eq!(encoded(&actual), encoded(&expected), "{compression}: row {row}");
             assert_eq!(actual.label().unwrap(), expected.label().unwrap());
         }
-        // A null in a list makes its sample fail.
         let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
         assert!(e.contains("column \"list\": item 1 of a list is null"), "{e}");
         assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is not a label");

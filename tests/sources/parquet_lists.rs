@@ -37,8 +37,6 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // With a limit of five times this amount, opening must succeed, and the plan must include the
-    // amount.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");
 }

@@ -12,7 +12,6 @@ use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
-/// A store that counts the bytes that it serves.
 #[derive(Clone, Default)]
 struct Counted {
     objects: Objects,
@@ -153,7 +152,6 @@ fn arrays_in_a_store_equal_local_ones() {
         assert_eq!((local.kind(), there.kind()), (kind, kind), "{url}");
         assert!(owned(&*local) == owned(&*there), "{url}");
         assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
-        // A file with only an array of images has no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));

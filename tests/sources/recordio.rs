@@ -78,7 +78,6 @@ fn damaged_recordio_files_fail_with_their_location() {
     let (path, index) = (folder.path().join("train.rec"), folder.path().join("train.idx"));
     let bytes = fs::read(&path).unwrap();
     let lines = fs::read_to_string(&index).unwrap();
-    // A wrong entry in the index must make only its own sample fail.
     let second: u64 = lines.lines().nth(1).unwrap().split('\t').next_back().unwrap().parse().unwrap();
     fs::write(&index, lines.replace(&format!("\t{second}\n"), &format!("\t{}\n", second + 4))).unwrap();
     let source = open(&path).unwrap();

@@ -52,7 +52,6 @@ fn shards(len: usize, size: usize) -> tempfile::TempDir {
     shards_of(&vec![size; len])
 }
 
-/// Packs samples with these sizes in bytes into three shards.
 fn shards_of(sizes: &[usize]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |(n, &size): (usize, &usize)| {
@@ -239,7 +238,6 @@ fn no_fault_schedule_loses_or_changes_samples() {
     });
 }
 
-/// Opens a dataset. Then the store starts to fail permanently.
 fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
@@ -299,7 +297,6 @@ struct Trips {
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
-    /// Bytes that were read without prefetching.
     direct: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
 }

@@ -55,7 +55,6 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Returns shards with 40 samples, in a local folder and in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     Pack::new(&NumberSource::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -106,7 +105,6 @@ fn a_manifest_in_a_store_determines_the_shards() {
     let bytes = |url: &str| store.0.lock().unwrap()[url].1.clone();
     let url = "mem://set/s.manifest.json";
     assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local));
-    // Shards of an interrupted `pack` are ignored.
     store.put("mem://set/s-000077.tar", bytes("mem://set/s-000000.tar"));
     for url in ["mem://set", url] {
         assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local), "{url}");
@@ -153,7 +151,6 @@ fn an_unusable_url_fails_with_advice() {
     assert!(e.to_string().contains("gs://bucket") && e.cause().contains("\"gs\""), "{e}");
     let path = format!("file://{}", root.path().display());
     assert_eq!(open(&path).unwrap().len(), 40);
-    // An explicit format overrides the one that the path suggests.
     let e = Options::new().format("folder").open(root.path()).err().unwrap();
     assert!(e.cause().contains("no images"), "{e}");
 }
@@ -199,7 +196,6 @@ impl Store for Busy {
     }
 }
 
-/// A store in which every request fails. It counts the requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 

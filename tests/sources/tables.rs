@@ -151,7 +151,6 @@ fn columns_are_found_by_name_or_by_option() {
     // By default, all columns are read, and a path is replaced by the file's content.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
-    // Without images, the key is the row number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
@@ -193,19 +192,16 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
         let sample = table.read(row, &mut scratch)?;
         Ok(sample.fields().iter().map(|(name, _)| name.to_string()).collect())
     };
-    // The first row's mask is missing.
     let table = Table::open(write(root.path(), "t.csv", "path,mask,x\n1.png,m/1.png,0.5\n2.png,m/2.png,7\n")).unwrap();
     assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
     let e = names(0, &table).unwrap_err();
     assert!(e.path().unwrap().ends_with("m/1.png") && e.cause().contains("line 2 of"), "{e}");
-    // If none of the files exist, the column is read as text, and a warning is logged.
     let path = write(root.path(), "u.csv", "path,mask\n1.png,n/1.png\n2.png,n/2.png\n");
     let warnings = Warnings::default();
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
     assert!(warnings.contains("column \"mask\" seems to contain image paths (such as \"n/1.png\")"), "{warnings}");
-    // The column is text if a value is not a path.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
 }
@@ -228,7 +224,6 @@ fn paths_may_omit_the_image_extension() {
     }
     let e = table.read(3, &mut Vec::new()).unwrap_err();
     assert!(e.path().unwrap().ends_with("p3.jpg") && e.cause().contains("line 5 of"), "{e}");
-    // Files in two formats make the extension ambiguous.
     write(root.path(), "train/p0.png", "png");
     let e = options().open(&path).unwrap_err();
     assert!(e.cause().contains("p0.jpg and p0.png") && e.path() == Some(&*path), "{e}");
@@ -272,13 +267,11 @@ fn labels_are_integers_names_or_fields() {
     let loader = Loader::new(&table).drop_field("image").field("label", NdArray::new(Dtype::F32, []));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
-    // A missing label makes its sample fail, unless an option permits it.
     let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
     let loader = || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, []));
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // In JSON, a label is a number, null if it is missing, or a number in quotes.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -336,8 +329,6 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     let words = "na.csv: column \"label\": \"NA\" is used as a class name; if it means that the label is missing, \
                  leave the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
-    // One number that is not an integer makes the column a field. Reading labels then fails with
-    // the reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
     let e = batch.unwrap().unwrap().labels().unwrap_err();
@@ -518,7 +509,6 @@ fn the_label_error_names_the_integer_columns() {
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
-    // Without integer columns, the error suggests no column.
     let path = write(root.path(), "u.csv", "age\n0.5\n");
     let load = load(Loader::new(&path).field("age", NdArray::new(Dtype::F32, [])));
     assert!(load.labels().unwrap_err().cause().starts_with("no label, and no other sample of its batch has one"));
@@ -577,7 +567,6 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }
 
-/// Parses a table naively, one character at a time.
 fn naive(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut begun) = (false, false);

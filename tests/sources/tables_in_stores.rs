@@ -14,7 +14,6 @@ use warpfeed::{Augment, ErrorKind, Loader};
 
 const ROWS: usize = 24;
 
-/// Returns tables of images with masks, and a store with the same files.
 fn set() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());

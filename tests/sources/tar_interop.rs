@@ -72,7 +72,6 @@ fn every_tar_format_of_gnu_tar_is_read() {
     }
 }
 
-/// Writes a tar with short, long, and unusual keys.
 fn written(folder: &Path) -> PathBuf {
     let path = folder.join("x.tar");
     let options = WriteOptions { classes: vec!["null".into(), "eins".into()], ..Default::default() };

@@ -79,7 +79,6 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     fs::write(&path, tar()).unwrap();
-    // The first opening writes the index that the second one reads.
     for has_index in [false, true] {
         assert_eq!(root.path().join("x.tar.index").exists(), has_index);
         let warnings = Warnings::default();

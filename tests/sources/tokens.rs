@@ -59,7 +59,6 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
     files.iter().flat_map(|file| file.windows(length).step_by(stride).map(<[u32]>::to_vec)).collect()
 }
 
-/// Computes the document and the position of each token naively.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
     for end in 0..window.len() {

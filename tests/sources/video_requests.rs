@@ -77,7 +77,6 @@ fn atom(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
     [&(content.len() as u32 + 8).to_be_bytes(), &kind[..], content].concat()
 }
 
-/// Finds an atom by its path, and returns it with its header.
 fn find_atom<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     let (mut rest, mut whole) = (file, file);
     for kind in path {
@@ -132,7 +131,6 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     ([find_atom(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
 
-/// Adds a packet to a file, followed by `gap` bytes.
 fn place(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
     let offset = data.len();
     data.extend(packet);
@@ -294,7 +292,6 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
         let stored = joined(&|| Arc::new(Clips::with("mem://set", &options, &store_options).unwrap()));
         let expected = clips(loader(local.clone()), 1);
         assert_eq!(expected.len(), 60);
-        // The ranks read the same dataset at the same time.
         let mut found = thread::scope(|scope| {
             let ranks = [0, 1].map(|rank| {
                 let loader = loader(stored.clone()).rank(rank, 2).workers(2);
@@ -476,7 +473,6 @@ fn frames_of_robots_in_a_store_are_prefetched() {
             let options = LeRobotOptions::new().delta_indices(cameras[0], deltas);
             let local = batches(LeRobot::with(&folder, &options, &Options::new()).unwrap());
             let set = LeRobot::with("mem://arm", &options, &store_options).unwrap();
-            // Reading each sample once opens all files.
             (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
             store.fetched.lock().unwrap().clear();
             store.read.lock().unwrap().clear();

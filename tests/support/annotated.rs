@@ -25,7 +25,6 @@ pub fn expect_error<T>(result: Result<T>) -> Error {
     result.err().expect("the result is an error")
 }
 
-/// Returns a COCO file of three images that are not sorted by id. One of them has no annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

@@ -33,7 +33,6 @@ pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Ve
     block
 }
 
-/// Stores the checksum of a tar header.
 pub fn seal(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..BLOCK].iter().map(|&byte| u32::from(byte)).sum();

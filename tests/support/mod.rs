@@ -86,8 +86,6 @@ impl Codec for NumberCodec {
     }
 }
 
-/// Returns a loader for `source` that decodes with [`NumberCodec`], and randomly crops, resizes to
-/// 16x16 and flips.
 pub fn loader(source: NumberSource) -> Loader {
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
 }

@@ -20,7 +20,6 @@ const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 /// Width and height of the images in pixels.
 pub(crate) const SIDE: u32 = 64;
 
-/// Returns a stream on device 0. Without a device, prints why the test is skipped.
 pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
@@ -44,7 +43,6 @@ impl Probe {
         Probe { spin: load("spin"), checksum: load("checksum") }
     }
 
-    /// Queues a kernel that keeps the stream busy for `nanoseconds`.
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
@@ -53,7 +51,6 @@ impl Probe {
             .unwrap();
     }
 
-    /// Queues a kernel that adds the checksum of `bytes` to `sum`.
     pub(crate) fn checksum(&self, stream: &Arc<CudaStream>, bytes: &CudaView<'_, u8>, sum: &mut CudaViewMut<'_, u64>) {
         let words = (bytes.len() / 4) as u64;
         let mut launch = stream.launch_builder(&self.checksum);
@@ -65,7 +62,6 @@ impl Probe {
     }
 }
 
-/// A source of `SIDE` by `SIDE` images that depend only on the sample index.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberedImages(pub(crate) usize);
 
@@ -111,7 +107,6 @@ pub(crate) fn batches(default_count: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(default_count)
 }
 
-/// Returns a noisy gradient image of shape (height, width, 3).
 pub(crate) fn noisy_gradient(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

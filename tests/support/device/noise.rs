@@ -13,7 +13,6 @@ pub(crate) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// A source of random images, stored as uncompressed BMP files.
 pub(crate) struct NoiseImages {
     pub(crate) bmps: Vec<Vec<u8>>,
 }

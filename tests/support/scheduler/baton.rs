@@ -181,7 +181,6 @@ pub(super) fn wait(me: usize, waits_for: WaitsFor, deadline: Option<u64>) -> boo
     LockedSchedule::new().threads[me].timed_out
 }
 
-/// Waits until the virtual time `deadline`.
 pub(super) fn sleep(me: usize, deadline: u64) {
     wait(me, WaitsFor::Time, Some(deadline));
 }

@@ -40,7 +40,6 @@ fn run(seed: u64, body: impl FnOnce()) -> Coverage {
     LockedSchedule::new().coverage
 }
 
-/// Returns the number of threads in the schedule that have not ended, except the first.
 pub fn running_threads() -> usize {
     LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
@@ -148,7 +147,6 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), summary })
 }
 
-/// Returns the next report from a process, if one has arrived.
 fn read_report<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     let mut report = Report { seed: 0, coverage: Coverage::default(), counts: [0; N] };
     let bytes = size_of::<Report<N>>();

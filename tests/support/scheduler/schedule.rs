@@ -78,14 +78,14 @@ pub(super) const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
-    /// `Uniform(n)`: each step except branches and yields switches to a uniformly chosen ready
-    /// thread with a probability of at least 1 in `n`, or 1 in 2 for a wake-up.
+    /// `Uniform(n)`: at each step except branches and yields, the next thread is chosen uniformly
+    /// from the ready threads with a probability of at least 1 in `n`, or 1 in 2 for a wake-up.
     Uniform(u64),
     /// `Priorities(n)`: the ready thread with the highest priority runs. At each step except
-    /// branches, the running thread gets the lowest priority with a probability of at least 1 in
-    /// `n`. A few such preemptions at arbitrary points find bugs that need a particular order of
-    /// events ("A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS
-    /// 2010).
+    /// branches and yields, the running thread gets the lowest priority with a probability of at
+    /// least 1 in `n`. A few such preemptions at arbitrary points find bugs that need a particular
+    /// order of events ("A randomized scheduler with probabilistic guarantees of finding bugs",
+    /// ASPLOS 2010).
     Priorities(u64),
 }
 
@@ -213,8 +213,9 @@ impl Schedule {
         true
     }
 
-    /// Chooses a ready thread other than `avoid`, or `avoid` if no other thread is ready. Returns
-    /// `None` if every thread waits without a deadline.
+    /// Chooses a ready thread other than `avoid`. If there is none, first times out the wait with
+    /// the earliest deadline. Returns `avoid` if no thread has a deadline, or `None` if `avoid` is
+    /// not ready either.
     pub(super) fn choose_next(&mut self, avoid: Option<usize>) -> Option<usize> {
         if self.early_timeout_odds < u64::MAX && self.one_in(self.early_timeout_odds) {
             self.time_out_first_wait();
