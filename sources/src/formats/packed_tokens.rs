@@ -129,8 +129,8 @@ impl PackedTokens {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is out of range, or if a file
-    ///   contains tokens of a different type.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is out of range, if a file
+    ///   contains tokens of a different type, or if this machine is big-endian.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a token, or if a file
     ///   is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, packing: Packing) -> Result<Self> {

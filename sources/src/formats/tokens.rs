@@ -136,12 +136,12 @@ impl Windows {
 
 impl TokenFile {
     /// Opens the file or folder at `path`, which contains tokens of type `kind`. A window contains
-    /// `length` tokens, and starts every `stride` tokens.
+    /// `length` tokens, and a new window starts every `stride` tokens.
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
-    ///   range, or if a file contains tokens of a different type.
+    ///   range, if a file contains tokens of a different type, or if this machine is big-endian.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or
     ///   if a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {

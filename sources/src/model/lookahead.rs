@@ -20,9 +20,9 @@ pub struct BatchIndex {
 /// source can look ahead any number of batches.
 ///
 /// The order is a function, not a queue: any batch can be queried at any time, and no batches are
-/// stored. See [`Source::prefetcher`](super::Source::prefetcher) for an example. If the program changes the
-/// weights or proportions of the order, [`Prefetcher::start`] is called again before the first
-/// changed batch is read.
+/// stored. See [`Source::prefetcher`](super::Source::prefetcher) for an example. If the program
+/// changes the weights or proportions of the order, [`Prefetcher::start`] is called again before
+/// the first changed batch is read.
 #[derive(Clone)]
 pub struct Lookahead {
     bytes: usize,

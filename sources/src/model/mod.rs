@@ -1,16 +1,4 @@
 //! The [`Source`] and [`Store`] traits, and sources that do not read files.
-//!
-//! 1. [`Source`]: maps an index to a [`Sample`]. Each field of a sample contains a [`Value`].
-//! 2. [`Store`]: reads objects by URL.
-//! 3. [`Lookahead`]: the upcoming reads of a loader. [`Position`]: the position of a sample in an
-//!    epoch.
-//! 4. [`Memory`]: samples in memory. [`Concat`]: several sources, one after the other. [`Zip`]:
-//!    several sources with the same samples. [`Classes`]: a class list that determines labels.
-//!    `relabel`: maps old labels to new ones.
-//! 5. `forward`: a macro that delegates methods to a wrapped source, store or file.
-//! 6. [`Frames`]: several encoded images in one field of a sample.
-//! 7. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
-//!    location of an error.
 
 pub(super) mod classes;
 pub(super) mod concat;

@@ -268,7 +268,7 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// Returns the [encoded](Value::encoded) content of field `name`. Only typed values are copied.
+    /// Returns the [encoded](Value::encoded) content of field `name`. Only numbers and lists are copied.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }

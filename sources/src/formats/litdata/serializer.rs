@@ -26,8 +26,8 @@ pub(super) enum Serializer {
 pub(super) enum IntEncoding {
     /// A number in eight bytes, in binary.
     Bits,
-    /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all
-    /// digits are read as text: as a binary number, they would exceed 3 * 10^18.
+    /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that form a
+    /// decimal number are read as text: as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 

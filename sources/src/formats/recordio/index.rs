@@ -46,7 +46,6 @@ pub(super) fn read_entries(file: &OpenFile, idx_content: Option<Vec<u8>>) -> Res
     try_collect(offsets.into_iter().zip(0..).map(|(offset, key)| Ok(Entry { offset, key })))
 }
 
-/// Returns the path at which warpfeed stores its own index.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");

@@ -1,12 +1,5 @@
-//! Reads Python pickles of plain data without running any code in them.
-//!
-//! 1. `nodes`: the values in a pickle. Containers refer to their elements by index, so a container
-//!    that contains itself is harmless.
-//! 2. `allowed`: evaluates the calls by which NumPy and PyTorch rebuild arrays. The functions are
-//!    recognized by name and never called.
-//! 3. `read`: interprets the opcodes. Rejects any opcode that creates an object other than plain
-//!    data, with an error that states the opcode and its offset.
-//! 4. `json`: converts nested values to JSON.
+//! Reads Python pickles of plain data without running any code in them. The functions by which
+//! NumPy and PyTorch rebuild arrays are recognized by name and evaluated here, but never called.
 
 mod allowed;
 mod json;

@@ -1,14 +1,5 @@
-//! Converts rows of typed columns, as other libraries store them, to samples.
-//!
-//! Formats only read their columns and the values in each row. This module implements the common
-//! rules:
-//! - `columns`: decides from a column's name and type, and the user's options, whether it becomes
-//!   the image, the label, a field or nothing.
-//! - `schema_diff`: the error for a dataset with files that have different columns.
-//! - `labels`: determines whether the labels in a column are integers or class names.
-//! - `cells`: a column's value in a row. `column_value`: the same, as the format stores it.
-//! - `sniff`: determines the type of a column of bytes from its first values.
-//! - `rows`: rows that name their cells, such as dicts. Some of the rows determine the columns.
+//! Converts rows of typed columns, as other libraries store them, to samples. Formats only read
+//! their columns and the values in each row. This module implements the common rules.
 
 mod cells;
 mod column_value;
