@@ -46,7 +46,6 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
         let (cx, cy, rx, ry) = ((x1 + x2) / 2.0, (y1 + y2) / 2.0, (x2 - x1) / 2.0, (y2 - y1) / 2.0);
         for y in *y1 as u32..*y2 as u32 {
             for x in *x1 as u32..*x2 as u32 {
-                // Make the edge ragged, as in real masks.
                 let ragged = 1.0 + 0.06 * ((x * 7 + y * 13) as f32 * 0.3).sin();
                 if ((x as f32 - cx) / rx).powi(2) + ((y as f32 - cy) / ry).powi(2) < ragged {
                     mask.put_pixel(x, y, image::Luma([*class as u8 + 1]));
@@ -121,7 +120,6 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type Configure = Box<dyn Fn(Loader) -> Loader>;
 
-/// Prints the rate of each variant, and its ratio to the first variant in the same round.
 fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, Configure)]) {
     println!("\n{title}: images/s, and ratios to the first line; medians of {ROUNDS} rounds");
     let mut rates = vec![Vec::new(); variants.len()];

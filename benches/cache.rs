@@ -58,7 +58,6 @@ fn main() {
     }
 }
 
-/// Copies the JPEGs with 4:2:0 subsampling to `folder`.
 fn copy_420(source: &dyn Source, folder: &Path) {
     let (mut scratch, codecs) = (Vec::new(), Codecs::new());
     for number in 0..source.len() {
@@ -108,7 +107,6 @@ fn measure(name: &str, path: &Path) {
         (if format == CacheFormat::Pixels { pixels } else { coefficients } * fraction) as usize
     });
     let mut rates = vec![[const { Vec::new() }; 2]; CACHES.len()];
-    // The first round is a warm-up.
     for round in 0..=ROUNDS {
         for (((format, _), bytes), rates) in CACHES.into_iter().zip(sizes).zip(&mut rates) {
             let mut batches = loader.clone().cache_decoded(bytes).cache_format(format).host().unwrap();

@@ -223,7 +223,6 @@ impl Gpu {
                 let mut start = Instant::now();
                 for batch in batches.epoch(epoch) {
                     let batch = batch?;
-                    // The first batches fill the pipeline.
                     if batch.number() == 19 {
                         self.bench_stream.synchronize()?;
                         start = Instant::now();

@@ -125,7 +125,6 @@ impl Set {
                 rates[2][kind].push(per_second(epoch(path, cropped)));
             }
         }
-        // The first round is a warm-up.
         disk_rates.iter_mut().for_each(|rates| _ = rates.remove(0));
         rates.iter_mut().flatten().for_each(|rates| _ = rates.remove(0));
         for (rates, depth) in disk_rates.iter().zip(DEPTHS) {
@@ -151,7 +150,6 @@ impl Set {
     }
 }
 
-/// A codec that decodes nothing, to measure only reading.
 struct NoDecode;
 
 impl Codec for NoDecode {
@@ -233,7 +231,6 @@ fn files_under(path: &Path) -> Vec<PathBuf> {
     fs::read_dir(path).unwrap().flat_map(|entry| files_under(&entry.unwrap().path())).collect()
 }
 
-/// Asks the kernel to evict the files from the page cache.
 fn evict(path: &Path) {
     for file in files_under(path) {
         let file = File::open(file).unwrap();

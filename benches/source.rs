@@ -17,7 +17,6 @@ use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 /// Bytes per sample and number of samples, for photographs and for CIFAR images.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
-/// Returns the name of each format with its opened source.
 fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn Source>)> {
     let bytes = |i: usize| (0..size).map(|k| (k * 31 + i) as u8).collect::<Vec<u8>>();
     let sample = |i: usize| OwnedSample::new(format!("c{}/{i:06}", i % 10)).field("jpg", bytes(i)).label(0);

@@ -21,7 +21,6 @@ const ROUNDS: usize = 9;
 /// Window length in tokens, windows per batch, and whether the windows are shuffled.
 const CASES: [(usize, usize, bool); 6] =
     [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
-/// Buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
 /// A token file that hides `Source::stored`, to force the slow path.
@@ -74,12 +73,10 @@ fn main() {
     }
 }
 
-/// Returns the ratio of the two times in each round.
 fn ratios(numerators: &[f64], denominators: &[f64]) -> Vec<f64> {
     numerators.iter().zip(denominators).map(|(numerator, denominator)| numerator / denominator).collect()
 }
 
-/// Prints the median, the minimum and the maximum of `values`.
 fn print_spread(name: &str, values: &[f64]) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -92,7 +89,6 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// Loads one epoch. Returns the elapsed seconds.
 fn time_epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
@@ -101,7 +97,6 @@ fn time_epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Copies all windows. Returns the elapsed seconds.
 fn time_copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];

@@ -36,7 +36,6 @@ fn main() {
         let mut ratios = [const { Vec::new() }; 3];
         for round in 0..=ROUNDS {
             let times = loaders.each_mut().map(|(_, batches)| epoch(batches, round as u64));
-            // The first round is a warm-up.
             if round > 0 {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
             }

@@ -39,7 +39,6 @@ impl Source for SlowReads {
     }
 }
 
-/// A codec that returns gray images immediately.
 struct Gray;
 
 impl Codec for Gray {
@@ -63,7 +62,6 @@ struct Workload {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// Returns the duration of the consumer's work on batch `n`.
     step: fn(u64) -> Duration,
 }
 

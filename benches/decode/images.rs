@@ -120,7 +120,6 @@ fn cut_to_crop(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval:
     (out, Size::new(width, height))
 }
 
-/// Returns the offset of the first segment with `marker`.
 fn segment_offset(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut offset = 2;
     while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {

@@ -135,7 +135,6 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// Returns the CPU time of the thread or the process, depending on `clock`.
 #[allow(unsafe_code)]
 fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -66,7 +66,6 @@ pub(super) fn measure(images: &[Image]) {
         path_times.push((cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - start_time).as_secs_f64() * 1e6 / count);
         round(&mut elapsed_times[1], &mut two_workers);
     }
-    // The first round is a warm-up.
     let [decode_time, path_time] = [&mut decode_times, &mut path_times].map(|times| median(&mut times[1..]));
     let [one_worker, two_workers] = elapsed_times.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");

@@ -17,7 +17,6 @@ pub(super) struct Turbo {
 }
 
 impl Turbo {
-    /// Loads the library. Returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
         // SAFETY: invariants 1 and 2.
         unsafe {

@@ -221,7 +221,6 @@ impl Boxes {
     }
 }
 
-/// A box that is at least partly inside the crop.
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
     index: usize,

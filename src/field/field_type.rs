@@ -195,7 +195,6 @@ pub enum PasteRole<'a> {
     Source(&'a dyn Objects),
 }
 
-/// How a sample's image is composed.
 #[derive(Clone, Copy)]
 pub(crate) struct ImageContext<'a> {
     pub(crate) plan: Option<&'a Plan>,
@@ -225,11 +224,9 @@ pub struct Input<'a> {
     settings: DecodeSettings<'a>,
 }
 
-/// The loader's settings for decoding images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodeSettings<'a> {
     pub(crate) codecs: &'a Codecs,
-    /// Whether damaged images are rejected.
     pub(crate) is_strict: bool,
 }
 

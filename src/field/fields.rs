@@ -19,7 +19,6 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// The fields of a loader.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
     /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there
@@ -70,7 +69,6 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// A field that its field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     field_type: Arc<dyn FieldType>,
@@ -126,7 +124,6 @@ impl Member {
 }
 
 impl Fields {
-    /// Creates the fields, and returns them with their arrays in a batch of `epoch`.
     pub(crate) fn new(
         fields: &[(String, AnyFieldType)],
         label: Label,
@@ -393,7 +390,6 @@ impl Fields {
         })
     }
 
-    /// See [`Objects::select`].
     pub(crate) fn select_pasted(
         &self,
         sample: &Sample<'_>,

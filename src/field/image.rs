@@ -172,7 +172,6 @@ impl Image {
     }
 }
 
-/// Returns a suggestion for the error message if a field is named like an image file.
 fn hint(names: &[&str]) -> String {
     let original = |name: &&str| {
         Some((name.to_string(), name.rsplit_once('.').filter(|(_, extension)| is_image(extension))?.0.to_owned()))
@@ -186,7 +185,6 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
-/// The format of the images in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ArrayFormat {
     /// 3 or 1.
@@ -245,7 +243,6 @@ pub(crate) struct ImageField {
     /// Span with the records for decoding on a device, one per frame of a clip.
     pub(super) decoding_span: Option<usize>,
     pub(super) split: Split,
-    /// Whether the finished RGB image is converted to gray.
     pub(super) is_gray: bool,
     pub(super) writer: BatchWriter,
 }
@@ -390,7 +387,6 @@ impl ImageField {
         self.store_record(reserved, write, plan, part, (index, frame))
     }
 
-    /// Reserves bytes and blocks of coefficients, and stores the record that `write` returns.
     fn store_record(
         &self,
         (bytes, blocks): (usize, usize),

@@ -334,7 +334,6 @@ impl Mask {
                 if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
                     let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
                     let (size, mut values) = (image.size(), Vec::new());
-                    // Check the size before decoding the pixels.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
                     let mut plane = Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping };

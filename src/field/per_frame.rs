@@ -96,7 +96,6 @@ impl PerFrame {
         Ok(())
     }
 
-    /// Checks that a field with `actual` values has one for each frame that the clip shows.
     fn check(&self, field: &str, actual: usize, clip: &Frames<'_>) -> Result<()> {
         let (name, count) = (&self.clip.0, self.count);
         match (0..count).filter_map(|frame| clip.index(frame)).max() {

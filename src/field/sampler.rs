@@ -32,7 +32,6 @@ pub(super) struct Plane<'a, T> {
     pub(super) out: &'a mut [T],
     /// Value of the pixels outside the image. Pixels of the image may also have this value.
     pub(super) fill: i64,
-    /// Whether to fill the pixels outside the image.
     pub(super) fills_outside: bool,
     /// Minimum of the allowed values other than `fill` and `ignore`.
     pub(super) min: i64,

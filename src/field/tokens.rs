@@ -160,7 +160,6 @@ impl Tokens {
         row: &mut RowMut<'_>,
     ) -> Result<()> {
         let limit = self.limit();
-        // Skip the check if the stored type cannot contain invalid tokens.
         if limit < 1 << (8 * N) {
             let largest: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
             if u64::from(largest) >= limit {

@@ -26,7 +26,6 @@ pub struct Refused {
 pub(super) enum ImageProblem {
     /// The image is valid, but cannot be recoded as requested, so it is stored unchanged.
     Unfit(String),
-    /// The image can be decoded, but is damaged.
     Damaged(String),
     Undecodable(String),
 }

@@ -46,7 +46,6 @@ pub(super) trait Destination: Sync {
     /// Returns the full path or the URL of a file, for error messages.
     fn path_of(&self, suffix: &str) -> PathBuf;
 
-    /// Returns the target as the user specified it.
     fn target(&self) -> PathBuf {
         self.path_of(".tar")
     }
@@ -183,7 +182,6 @@ pub(super) fn is_renaming(destination: &dyn Destination, plan: &Plan) -> Result<
     Ok(read_json::<Plan>(destination, MERGE_SUFFIX)?.is_some_and(|merging| merging == *plan))
 }
 
-/// Returns the shard numbers in ascending order.
 pub(super) fn existing_shards(suffixes: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> =
         suffixes.iter().filter_map(|suffix| parse_shard_number(suffix.strip_suffix(".tar")?)).collect();

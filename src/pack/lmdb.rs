@@ -37,7 +37,6 @@ pub struct LmdbWriter {
     /// the data file of an existing target. No other process writes to it.
     folder: PathBuf,
     options: WriteOptions,
-    /// Concatenated values that have not been written yet.
     values: Vec<u8>,
     value_ends: Vec<usize>,
     samples: u64,

@@ -74,7 +74,6 @@ impl ShardNames {
     }
 }
 
-/// Parses a suffix such as `-000017`.
 pub(super) fn parse_shard_number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

@@ -29,7 +29,6 @@ const MAX_SPARE_BYTES: usize = 16 << 20;
 
 const MAX_KEYS_IN_MESSAGE: usize = 10;
 
-/// The indices of the samples to pack.
 pub(super) enum Selection {
     All(usize),
     Listed(Vec<u64>),
@@ -51,7 +50,6 @@ impl Selection {
     }
 }
 
-/// The options of a pack that affect samples.
 pub(super) struct Pipeline<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
@@ -69,7 +67,6 @@ fn stopped_error() -> Error {
 }
 
 impl Pipeline<'_> {
-    /// Returns the indices of the samples with the given keys, in ascending order.
     pub(super) fn find_indices(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
         let cancel_token = CancelToken::current();
@@ -203,7 +200,6 @@ fn lock_spares(samples: &Mutex<Vec<PreparedSample>>) -> MutexGuard<'_, Vec<Prepa
 struct SampleQueue {
     next_position: usize,
     results: VecDeque<Option<Result<PreparedSample>>>,
-    /// Total size of the finished samples, in bytes.
     bytes: usize,
 }
 

@@ -152,7 +152,6 @@ impl Plan {
     }
 }
 
-/// Returns the path of the first value that differs, and the two values.
 fn difference<'a>(name: &str, value: &'a Value, other: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
     match (value, other) {
         (Value::Object(fields), Value::Object(others)) => fields.keys().chain(others.keys()).find_map(|key| {

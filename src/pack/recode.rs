@@ -106,7 +106,6 @@ impl Psnr {
     }
 }
 
-/// The codecs that can open an image, and its bytes.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
 #[derive(Default)]

@@ -90,7 +90,6 @@ impl Augments {
         std::iter::once(&self.common).chain(&self.variants)
     }
 
-    /// Returns how a batch is mixed, or `None` if it is not mixed.
     pub(crate) fn mixing(&self, variant: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
         self.for_sample(variant, 0).mixing(seed, epoch, batch)
     }

@@ -42,7 +42,6 @@ pub(crate) const COMMIT: &str = "commit ";
 /// A store that finds the client for each URL. Environment variables configure the clients.
 pub(crate) struct ByUrl;
 
-/// One store for all URLs, and the name of its server.
 pub(crate) struct SingleStore(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
 trait FindStore: Send + Sync {

@@ -349,7 +349,6 @@ fn mds(dataset: &RandomDataset, root: &Path) -> String {
     one_of(dataset, &["", "index.json"])
 }
 
-/// Picks one of several equivalent paths, based on the dataset's variant.
 fn one_of(dataset: &RandomDataset, paths: &[&str]) -> String {
     paths[(dataset.variant % paths.len() as u64) as usize].to_owned()
 }

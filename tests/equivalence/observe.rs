@@ -19,7 +19,6 @@ pub struct Member {
     pub load: Box<dyn Fn() -> Loader>,
 }
 
-/// Observations as lines of text, by category.
 #[derive(Default)]
 pub struct Observations {
     pub opened: Vec<String>,
@@ -88,7 +87,6 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
     (0..source.len()).map(sample).collect()
 }
 
-/// Describes a batch without its keys, because these depend on the format.
 fn batch(batch: &HostBatch) -> String {
     let mut line = format!("{}/{}", batch.epoch(), batch.number());
     for place in 0..batch.len() {
@@ -110,7 +108,6 @@ fn batch(batch: &HostBatch) -> String {
     line
 }
 
-/// Returns the cause of an error, without keys and paths.
 fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
     // Remove the key and path if the cause quotes the error of one sample:

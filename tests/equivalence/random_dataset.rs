@@ -418,7 +418,6 @@ impl Choice {
         })
     }
 
-    /// Describes each option in words, so that the test can count its uses.
     pub fn words(&self, dataset: &RandomDataset) -> Vec<String> {
         let order = format!("{:?}", self.order);
         let mut words = vec![

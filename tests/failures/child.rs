@@ -75,7 +75,6 @@ pub(crate) enum End {
 pub(crate) struct Done {
     pub(crate) result: Result<String, String>,
     pub(crate) leaked: HeldResources,
-    /// Panic messages of all threads.
     pub(crate) panics: String,
     pub(crate) calls: Vec<usize>,
 }
@@ -156,7 +155,6 @@ fn note() {
     let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
-/// Sends `message` to the parent. On request, sends the failed call's stack.
 fn report(message: &str) {
     calls::ignored(|| {
         let mut parent = PARENT.lock().unwrap();

@@ -16,7 +16,6 @@ const ABORTING_CRATES: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree
 
 pub(crate) struct Case<'a> {
     pub(crate) name: String,
-    /// Prepares the folder of a run.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
     /// Performs the operation, and describes what must be equal in all runs. Later runs receive the
     /// first run's description. After an error, the function may check the remaining files, and

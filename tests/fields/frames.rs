@@ -28,7 +28,6 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(values).to_vec()
 }
 
-/// A value of a frame: the type, the shape and the bytes of an array.
 type Array = (&'static str, Vec<usize>, Vec<u8>);
 
 /// The arguments are the clip and the frame.

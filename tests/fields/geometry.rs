@@ -208,7 +208,6 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// Returns the source image. Must equal the image of `make.py`.
 fn image() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));

@@ -70,7 +70,6 @@ fn content(batch: Result<HostBatch>) -> Content {
     (batch.ids().collect(), batch.fields().map(array).collect())
 }
 
-/// Computes the reference: loads each epoch with a loader of that fixed size.
 fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
     let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
     augments.into_iter().zip(0..).map(epoch).collect()

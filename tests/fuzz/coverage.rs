@@ -50,7 +50,6 @@ impl Coverage {
         self.reached.len()
     }
 
-    /// Records the edges reached since the last call. Returns whether any of them is new.
     pub(super) fn record(&mut self) -> bool {
         let Coverage { counters, reached, reached_count } = self;
         let (before, mut first) = (*reached_count, 0);

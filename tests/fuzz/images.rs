@@ -11,7 +11,6 @@ use super::raw::npy_header;
 use super::{Codecs, FloatImage, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
-/// Limit on the number of pixels, larger than any generated image.
 const MAX_PIXELS: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [

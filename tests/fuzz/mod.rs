@@ -42,9 +42,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Copies one of the files in `from` and mutates it. Some mutations insert a chunk of a
-    /// different file, or one of `words`, which are tokens of the format. In a build with edge
-    /// counters, inputs that reached new edges are mutated further.
+    /// Copies one of the files in `from` and mutates it. Some mutations insert a chunk of one of the
+    /// files, or one of `words`, which are tokens of the format. In a build with edge counters,
+    /// inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // Use a separate generator, so that each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());

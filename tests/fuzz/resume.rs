@@ -113,7 +113,6 @@ fn saved() -> Vec<Saved> {
     loaders.into_iter().enumerate().map(save).collect()
 }
 
-/// Replaces one value, sometimes with the minimum or maximum of its type.
 fn change(value: &mut Value, random: &mut Random) {
     match value {
         Value::Object(fields) if random.below(8) > 0 => {

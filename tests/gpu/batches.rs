@@ -29,7 +29,6 @@ fn batches_on_the_device_equal_those_of_the_host() {
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
             let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
-            // With the second layout, rectangles are filled with noise.
             let erasing = if layout == LAYOUTS[0] { erasing } else { erasing.noise(30.0) };
             let augment = Augment::train(32).erase(erasing);
             let loader = loader(&source, augment).dtype(dtype).layout(layout);
@@ -345,7 +344,6 @@ fn no_batch_is_torn_stale_or_out_of_order() {
         stream.memset_zeros(&mut sums).unwrap();
         for batch in device.epoch(round % 4) {
             let batch = batch.unwrap();
-            // The consumer alternates between slow and fast, both on the device and on the host.
             if (round / 3) % 2 == 0 && rng.chance(0.3) {
                 let ns = rng.below(3_000_000);
                 let mut launch = stream.launch_builder(&spin);

@@ -267,7 +267,6 @@ fn faults_and_replacements_equal_those_of_the_host() {
     compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
 }
 
-/// Inserts stray bytes at the end of the first or last entropy-coded segment.
 fn with_bytes_after_segment(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
     let mut ends = (data..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);

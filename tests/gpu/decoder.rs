@@ -171,7 +171,6 @@ fn requests_that_overlap_have_the_pixels_of_a_loader() {
         let zoo = zoo();
         let with = |loader| pixels(loader).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
         let (expected, mut rng) = (loader_images(&zoo, with), Rng::new(4, 0, 0));
-        // Only the last decoder alternates large and small requests.
         for (batch, sizes) in [(1, &[1][..]), (8, &[1, 1, 8]), (40, &[1, 1, 1, 1, 3, 10, 11, 40])] {
             let decoder = open(requests(with).batch_size(batch).prefetch(6));
             let mut pending = std::collections::VecDeque::new();

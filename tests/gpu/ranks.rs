@@ -15,7 +15,6 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// The epoch, the number, the samples, the validity and a checksum of the images of a batch.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {

@@ -164,7 +164,6 @@ fn a_run_with_cached_coefficients_resumes() {
     let mut batches = loader.clone().host().unwrap();
     let mut contents: Vec<_> = batches.epoch(0).map(content).collect();
     contents.extend(batches.epoch(1).take(2).map(content));
-    // The new loader begins with an empty cache.
     let mut batches = loader.host().unwrap();
     contents.extend(batches.epoch_from(1, 2).map(content));
     contents.extend(batches.epoch(2).map(content));
@@ -222,7 +221,6 @@ fn the_frames_of_clips_are_cached() {
     let images = originals();
     let clip =
         |first: usize| -> Vec<Vec<u8>> { images.iter().map(|(_, file)| file).skip(first).take(11).cloned().collect() };
-    // Clips with damaged frames fail or count those frames.
     let clips = [clip(0), clip(8), clip(16), vec![images[0].1.clone(); 11]];
     let sample = |frames: &Vec<Vec<u8>>| OwnedSample::new("clip").field("top", Frames::encode(frames)).label(1);
     let source = Arc::new(Memory::new(clips.iter().map(sample).collect()));

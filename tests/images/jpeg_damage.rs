@@ -201,7 +201,6 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
     }
-    // Insert bytes between the markers of a header, and write a different version of JFIF.
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
         assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));

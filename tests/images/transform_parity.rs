@@ -196,7 +196,6 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
     for case in 0..400 {
         let crop = rng.below(40) as u32 + 1;
         let shorter = crop + rng.below(20) as u32;
-        // In a third of the cases, the shorter side equals the target.
         let side = if case % 3 == 0 { shorter } else { rng.below(90) as u32 + 1 };
         drawn[(side.cmp(&shorter) as i8 + 1) as usize] += 1;
         let longer = side + rng.below(2) as u32 * rng.below(50) as u32;

@@ -32,7 +32,7 @@ fn the_operating_systems_error_is_the_source() {
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
 }
 
-/// README.md and the crate documentation show this message.
+/// The crate documentation and docs/bad-samples.md show this message.
 #[test]
 fn a_truncated_image_fails_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
@@ -53,7 +53,6 @@ fn a_truncated_image_fails_with_its_file_and_position() {
     assert!(mcu.is_some_and(|mcu| mcu < 132), "{message}");
 }
 
-/// A source that fails with a custom error.
 struct Remote;
 
 #[derive(Debug)]

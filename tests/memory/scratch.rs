@@ -44,7 +44,6 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 /// A codec that pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Number of images that are being decoded.
     decoding: Arc<AtomicUsize>,
     max_decoding: Arc<AtomicUsize>,
 }

@@ -23,7 +23,6 @@ fn loader(lengths: &[u32]) -> Loader {
         .buckets(lengths.iter().copied(), BOUNDS)
 }
 
-/// Checks the bytes of a batch, and returns its samples.
 fn samples(batch: &HostBatch, lengths: &[u32]) -> Vec<u64> {
     let counts = batch.counts("text").unwrap();
     let rows = batch.field("text").unwrap();

@@ -55,7 +55,6 @@ impl Case {
         }
     }
 
-    /// Returns the samples of each bucket in the order of the source, and the size of a full batch.
     fn buckets(&self) -> Vec<(Vec<u64>, usize)> {
         let samples: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
         let length = |id: &u64| self.lengths[*id as usize];

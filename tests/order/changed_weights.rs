@@ -545,7 +545,6 @@ fn invalid_options_of_a_mixture_are_refused() {
 /// one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
-/// A source that records when its prefetcher is started.
 struct Ahead(NumberSource, Starts);
 
 struct Follows(Lookahead, Starts);

@@ -441,7 +441,6 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let parts = [(labeled("a", 300), 1.0), (labeled("b", 40), 0.0)];
     let none = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
-    // Draws 10,000 samples, three quarters from the first dataset.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();
         let mut delivered = Vec::new();

@@ -201,7 +201,6 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                 );
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
-                    // A replay must not change the position.
                     assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
                 }
             }
@@ -332,7 +331,6 @@ impl Gate {
 
 #[test]
 fn the_last_batch_does_not_wait_for_the_next_epoch() {
-    /// A sampler that blocks calls for epoch 1 while the gate is closed.
     struct Slow(Arc<Gate>);
 
     impl Sampler for Slow {
@@ -348,7 +346,6 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
         }
     }
 
-    /// A source with a `check` that blocks while the gate is closed.
     struct Checked(Recorded, Arc<Gate>);
 
     impl Source for Checked {

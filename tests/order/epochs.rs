@@ -47,7 +47,6 @@ fn interruptible_epochs_equal_those_of_a_loop() {
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
     }
-    // Beginning an epoch discards the rest of the previous one.
     epochs.begin(0);
     drop(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap());
     epochs.begin(2);

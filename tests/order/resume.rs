@@ -75,7 +75,6 @@ proptest! {
             }
             let steps = rest(make(1, 0, 1), false).len();
             let seen = (point * steps as f64) as usize;
-            // Every rank saves the same checkpoint.
             let saved: Vec<_> = (0..before.1).map(|rank| stop(make(before.0, rank, before.1), seen)).collect();
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
@@ -282,7 +281,6 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
         .host()
         .unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
-    // A stateless order is also compared in the checkpoint's epoch.
     let mut batches = loader(NumberSource::new(100)).batch_size(10).sampler(RotatesFromEpoch2(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();

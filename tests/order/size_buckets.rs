@@ -109,7 +109,6 @@ impl Case {
         counts
     }
 
-    /// Returns the pixels of sample `id`, loaded on its own.
     fn alone(&self, epoch: u64, id: u64) -> Vec<u8> {
         let size = self.sizes[self.buckets()[id as usize]];
         let augment = self.augment.clone().output(size.width, size.height);

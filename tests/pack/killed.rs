@@ -72,7 +72,7 @@ impl Worker {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends a signal with `kill`, which is built into every shell.
+    /// Sends a signal with the shell's `kill`, because std can only send SIGKILL.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
         assert!(sent.unwrap().success(), "{name}");

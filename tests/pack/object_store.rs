@@ -49,7 +49,6 @@ impl Objects {
         }
     }
 
-    /// Returns the objects by the names that the files would have in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let contents = self.contents.lock().unwrap();
         contents.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()

@@ -414,7 +414,6 @@ fn a_dataset_opens_completely_or_not_at_all() {
     refused("x-000003.tar has");
     fs::remove_file(path_of("x-000003.tar")).unwrap();
     refused("1 of the 10 shards in x.manifest.json have changed since packing: x-000003.tar is missing");
-    // A different shard of the same size must be rejected.
     let mut other = sound.clone();
     other.truncate(1024);
     other.resize(sound.len(), 0);

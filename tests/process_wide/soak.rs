@@ -41,8 +41,8 @@ impl HeldResources {
     }
 }
 
-/// Writes images that vary like those of real datasets: wide and tall, small and large, color and
-/// gray, JPEGs with and without chroma subsampling, and other formats.
+/// Writes varied images: wide and tall, small and large, color and gray, JPEGs with and without
+/// chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];

@@ -123,8 +123,9 @@ impl Crate {
         panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// Returns all references between modules of the crate, except those of [`SETTERS`]: the
-    /// module, the absolute name, and whether the path reached the root through `super`.
+    /// Returns all references between modules of the crate, except the references of [`SETTERS`].
+    /// A reference is the module, the absolute name, and whether the path reached the root through
+    /// `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(module, name, _)| !SETTERS.contains(&(&module.join("::"), &name.join("::"))));

@@ -176,7 +176,6 @@ fn an_interrupted_pack_of_frames_continues() {
     assert!(stopped.is_err() && LeRobot::open(root.path()).is_err());
     let mut reported = Vec::new();
     let report = pack().progress(|progress| reported.push(progress.samples)).to(root.path()).unwrap();
-    // The four complete shards are counted but not packed again.
     assert_eq!(reported, [2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
     assert_eq!((report.samples, open(root.path()).unwrap().len()), (15, 15));
 }

@@ -151,7 +151,6 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // One label with a fraction turns all labels into fields, even integers.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);

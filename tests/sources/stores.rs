@@ -14,7 +14,6 @@ use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 #[derive(Clone, Default)]
 pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
 
-/// The version number and the bytes of each object's newest version.
 type Versions = BTreeMap<String, (u64, Vec<u8>)>;
 
 impl Objects {
@@ -287,7 +286,6 @@ fn parquet_files_in_a_store_equal_local_ones() {
     crate::formats::loads_as_reference("parquet in a store", &|| {
         Loader::new("mem://org/name/train").store("mem", store.clone())
     });
-    // Bytes of different versions must never be mixed.
     let url = "mem://one/indexed.parquet";
     let file = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);

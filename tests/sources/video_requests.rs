@@ -28,7 +28,6 @@ const LATENCY: Duration = Duration::from_millis(30);
 /// them.
 const GAP: usize = 8 << 10;
 
-/// The URL of an object and the requested bytes.
 type Request = (String, Range<u64>);
 
 /// A store with latency that records its requests.

@@ -57,7 +57,6 @@ pub struct Weights {
     pub blue_u: i32,
 }
 
-/// Returns the weights of red and blue in luma.
 fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
     Ok(match matrix {
         1 => (0.2126, 0.0722),

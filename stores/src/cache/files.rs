@@ -219,7 +219,6 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
     Ok(datasets)
 }
 
-/// Returns the URL of each dataset, and the number and the total size in bytes of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let objects_of = cached.map(|Listing { prefix, objects, .. }| {
@@ -484,7 +483,6 @@ impl<'a> Dataset<'a> {
     }
 }
 
-/// Truncates the file to `offset` bytes, and appends `bytes`.
 fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     if offset == 0 {
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
@@ -519,7 +517,6 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// Hashes the first `len` bytes of a file.
 fn hash_start(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = none_if_missing(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);

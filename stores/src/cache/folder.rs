@@ -211,7 +211,6 @@ impl Folder {
         }
     }
 
-    /// Returns all blocks in the folder, and the paths of the files that are not blocks.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let entries = |path: &Path| match fs::read_dir(path) {

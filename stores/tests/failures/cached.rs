@@ -42,7 +42,6 @@ impl Data {
     }
 }
 
-/// Checks the cache after a failure, before a loader uses it again.
 fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
     let failure = |what: &str| Err(format!("wrong: {what} (the loader had returned {seen:?})"));
     if !folder.join("warpfeed-cache").exists() {

@@ -221,7 +221,6 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Checks that all blocks are valid and within the limit, and that there are no other files.
 fn check_folder(folder: &Path, limit: u64) {
     let cache = open_as_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);

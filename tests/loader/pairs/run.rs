@@ -153,7 +153,6 @@ impl Run {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }
 
-    /// Whether each label is the index of a class within its own dataset.
     pub(super) fn keeps_labels(&self, _: &Run) -> bool {
         let truth = self.truth();
         self.labels().all(|(label, id)| SETS[(id / COUNT) as usize].1[label as usize] == truth(id))

@@ -185,7 +185,6 @@ pub(super) fn sleep(me: usize, deadline: u64) {
     wait(me, WaitsFor::Time, Some(deadline));
 }
 
-/// Ends the process without running destructors.
 pub(super) fn exit(status: c_int) -> ! {
     IS_INSIDE.set(true);
     // SAFETY: the call ends the process.

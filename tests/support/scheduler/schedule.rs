@@ -20,9 +20,9 @@ pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 /// Maximum number of steps. A longer schedule fails: it is probably a livelock.
 pub(super) const MAX_STEPS: u64 = 20_000_000;
 
-/// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of at least
-/// 1 in `m`. Code that handles a timeout runs rarely, and races with the event for which the
-/// thread waited, so threads switch more often there.
+/// `(n, m)`: at each of the `n` steps after a timeout, the next thread is chosen again with a
+/// probability of at least 1 in `m`. Code that handles a timeout runs rarely, and races with the
+/// event for which the thread waited, so threads switch more often there.
 pub(super) const AFTER_TIMEOUT: (u32, u64) = (8, 4);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,8 @@ pub(super) struct Schedule {
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
     pub(super) step_time: u64,
-    /// `n`: each branch switches threads with a probability of at least 1 in `n`.
+    /// `n`: at each branch, the next thread is chosen again with a probability of at least 1 in
+    /// `n`.
     pub(super) branch_odds: u64,
     /// Whether a thread has become ready since the last step that checked this flag. Only
     /// `Priorities` checks it.

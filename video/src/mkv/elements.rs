@@ -51,7 +51,6 @@ pub(super) fn is_in_segment(id: u32) -> bool {
     [SEEK_HEAD, INFO, TRACKS, CLUSTER, CUES, CHAPTERS, TAGS, ATTACHMENTS].contains(&id)
 }
 
-/// Yields the ID and the content of each element in a byte slice.
 pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {

@@ -100,7 +100,6 @@ fn parse_codec_id(codec_id: &[u8]) -> Result<(Codec, bool)> {
 
 type Color = (u16, u16, u16, bool);
 
-/// Returns the width, the height and the color description in a `Video` element.
 fn parse_video(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
     let (mut size, mut color) = ([0; 2], None);
     for element in Elements(video) {

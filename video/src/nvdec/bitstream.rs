@@ -185,8 +185,6 @@ fn parse_avcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     Ok((length_bytes, sets))
 }
 
-/// Returns the size in bytes of the length prefix of a NAL unit, and the parameter sets with start
-/// codes.
 fn parse_hvcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = RecordReader { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
@@ -207,7 +205,6 @@ mod tests {
         CodecConfig { codec, width: 0, height: 0, record: record.to_vec(), color: None }
     }
 
-    /// Returns a configuration record with one SPS of 3 bytes, and two PPS of 2 and 1 bytes.
     fn avcc(length_bytes: u8) -> Vec<u8> {
         vec![1, 100, 0, 30, 0xfc | (length_bytes - 1), 0xe1, 0, 3, 0x67, 1, 2, 2, 0, 2, 0x68, 3, 0, 1, 0x68]
     }

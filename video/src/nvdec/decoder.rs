@@ -346,7 +346,6 @@ struct DriverDecoder {
 }
 
 impl DriverDecoder {
-    /// Returns a decoder for a format. Reuses `driver_decoder` if possible.
     fn reuse_or_create(
         driver_decoder: Option<DriverDecoder>,
         device: &Device,

@@ -38,7 +38,6 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Returns the driver. Its libraries are opened once per process.
     pub(super) fn get() -> Result<Self> {
         static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
         let driver = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
@@ -183,7 +182,6 @@ extern "C" fn wait_for_calls() {
 }
 
 impl Device {
-    /// Returns a GPU, which is opened once per process.
     pub(super) fn shared(ordinal: usize) -> Result<Self> {
         static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
         let driver = Driver::get()?;
@@ -215,7 +213,6 @@ impl Device {
         &self.0.driver
     }
 
-    /// Returns the name of the GPU, for example `NVIDIA H200`.
     fn name(&self) -> String {
         let Ok(_call) = self.0.begin_call() else { return format!("GPU {}", self.0.ordinal) };
         let mut name = [0; 128];

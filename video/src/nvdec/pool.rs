@@ -19,13 +19,11 @@ use crate::record::Record;
 /// engines of an H100 need more than seven decoders. Creating a decoder on an H100 takes 36 ms.
 pub(super) const MAX_SESSIONS: usize = 24;
 
-/// A decoder with the packets that it has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
     /// The codec's configuration record, and the decoded packets with their lengths.
     body: Vec<u8>,
-    /// For each packet, its end in `body`.
     packet_ends: Vec<usize>,
 }
 

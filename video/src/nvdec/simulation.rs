@@ -307,7 +307,6 @@ fn config(codec: Codec) -> CodecConfig {
     CodecConfig { codec, width: SIZE.0, height: SIZE.1, record, color: None }
 }
 
-/// Returns the value of the samples of a frame, which must all be the same.
 fn sample_value(planes: &Planes<'_>) -> u8 {
     let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
@@ -318,7 +317,6 @@ fn sample_value(planes: &Planes<'_>) -> u8 {
     first as u8
 }
 
-/// Returns the number in a frame, or `None` if the frame is no longer in GPU memory.
 fn frame_number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
     let is_available = decoder.frame(packet).map_err(|e| e.to_string())?;
     Ok(is_available.then(|| sample_value(&decoder.planes())))
@@ -419,7 +417,6 @@ fn a_packet_without_exactly_one_image_is_damaged() {
     assert!(error.contains("the parser of the driver found no image in it"), "{error}");
 }
 
-/// Returns the records of a group with B frames. The numbers start after `first`.
 fn records(first: usize) -> Vec<Vec<u8>> {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
     let packets: Vec<_> = group.iter().enumerate().map(|(index, &image)| packet(first + index, image)).collect();

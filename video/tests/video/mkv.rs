@@ -20,7 +20,6 @@ const FILES: [(&str, &str); 9] = [
     ("live.webm", "g2"),
 ];
 
-/// Returns the time, the size and the key flag of each packet that ffprobe lists.
 fn expected_packets(name: &str) -> Vec<(i64, u32, bool)> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
