@@ -18,7 +18,6 @@ impl Default for BatchSize {
 }
 
 impl BatchSize {
-    /// Returns the number of samples per batch on all ranks together.
     pub(super) fn global_size(self, world_size: usize) -> Result<u64> {
         match self {
             BatchSize::PerRank(0) => Err(Error::config("batch_size(0): expected at least 1")),
@@ -35,7 +34,6 @@ impl BatchSize {
     }
 }
 
-/// How the rank of this process is determined.
 #[derive(Clone, Copy)]
 pub(super) enum RankOrigin {
     Explicit { rank: usize, world_size: usize },

@@ -15,13 +15,12 @@ use crate::sampler::MixtureOptions;
 use crate::sampler::{LastBatch, Rank};
 
 impl Loader {
-    /// Returns the global batch size of each dataset of a mixture, or an empty slice if they share
-    /// one.
+    /// Empty if all datasets share one batch size.
     fn dataset_batch_sizes(&self) -> &[usize] {
         self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::batch_sizes)
     }
 
-    /// Returns the batch size, or the maximum if datasets have their own sizes.
+    /// Returns the maximum if datasets have their own sizes.
     pub(super) fn effective_batch_size(&self) -> BatchSize {
         self.dataset_batch_sizes()
             .iter()
@@ -29,8 +28,7 @@ impl Loader {
             .map_or(self.batch_size.unwrap_or_default(), |largest| BatchSize::Global(*largest))
     }
 
-    /// Returns the number of samples per batch on all ranks together, or the maximum if datasets
-    /// have their own sizes.
+    /// Returns the maximum if datasets have their own sizes.
     pub(super) fn global_batch(&self, world_size: usize) -> Result<u64> {
         let sizes = self.dataset_batch_sizes();
         if !sizes.is_empty() && self.batch_size.is_some() {

@@ -9,7 +9,6 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// The class list, as set by the user.
 #[derive(Clone, Default)]
 pub(super) enum ClassList {
     #[default]
@@ -19,7 +18,7 @@ pub(super) enum ClassList {
 }
 
 impl ClassList {
-    /// Returns the class list, or `None` if it was not set. May read a file.
+    /// Returns `None` if no class list was set.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             ClassList::Unset => Ok(None),
@@ -29,7 +28,7 @@ impl ClassList {
     }
 }
 
-/// The name of a dataset, and its class names.
+/// A dataset and its class names.
 type NamedClasses = (String, Vec<String>);
 
 /// Usual names of the folders with the splits of a dataset.
@@ -71,8 +70,8 @@ pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     recent_classes.drain(..surplus);
 }
 
-/// Describes the first difference between the class numbers of the dataset and those of a sibling
-/// split of `path`. Compares only the names of the class folders, because labels follow from them.
+/// Describes the first difference from a sibling split of `path`. Compares only the names of the
+/// class folders, because labels follow from them.
 fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -81,7 +80,7 @@ fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<Strin
     })
 }
 
-/// Returns the names of the class folders in `folder`, in the order of their labels.
+/// Returns the class names in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     // A flat folder may contain millions of files, so use the file type from the directory listing,

@@ -26,20 +26,17 @@ pub(super) fn available_cores(rank: &Rank) -> usize {
     share_cores(allowed_cores, quota_cores.or_else(count_machine_cores).unwrap_or(allowed_cores), ranks)
 }
 
-/// Number of workers, and maximum number per core, that are started for videos which a GPU decodes
-/// if there are fewer cores. A worker waits for a decoding engine most of the time, so more workers
-/// than cores are needed to keep the engines busy. On a GPU with seven engines and 16 cores, 24
-/// workers deliver 1.1 times as many frames as 16.
+/// If a GPU decodes videos, at least this many workers are started, but at most
+/// [`VIDEO_WORKERS_PER_CORE`] per core. A worker waits for a decoding engine most of the time. With
+/// seven engines and 16 cores, 24 workers deliver 1.1 times as many frames as 16.
 const VIDEO_WORKERS: usize = 24;
 const VIDEO_WORKERS_PER_CORE: usize = 4;
 
-/// Returns the number of workers for `cores` cores.
 pub(super) fn automatic_workers(cores: usize, gpu_decodes_videos: bool) -> usize {
     if gpu_decodes_videos { cores.max(VIDEO_WORKERS.min(cores * VIDEO_WORKERS_PER_CORE)) } else { cores }
 }
 
-/// Returns the number of cores for one of `ranks` ranks, which may use `allowed_cores` of the
-/// machine's `cores`.
+/// Each rank may use `allowed_cores` of the machine's `cores`.
 fn share_cores(allowed_cores: usize, cores: usize, ranks: usize) -> usize {
     allowed_cores.min(cores / ranks).max(1)
 }

@@ -18,7 +18,6 @@ use crate::sampler::Rank;
 use crate::source::Source;
 use crate::trace;
 
-/// Default number of requests that are processed at the same time.
 const DEFAULT_PREFETCH: usize = 3;
 
 /// Options of a [`Decoder`], which decodes batches of encoded images on request.
@@ -109,8 +108,7 @@ impl DecoderBuilder {
         Decoder::new(requests, open(loader)?)
     }
 
-    /// Returns the queue of requests, and a loader that makes one batch per request. The decoder
-    /// consists of both.
+    /// The loader makes one batch per request.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
         if images.augment.mixes() {

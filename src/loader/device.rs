@@ -32,7 +32,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, and returns the ring from which [`Batches`] takes its batches.
+    /// Returns the ring from which [`Batches`] takes its batches.
     pub(super) fn open_device<G: Gpu, B: From<ConsumerBatch<G>>>(
         mut self,
         gpu: G,
@@ -86,8 +86,8 @@ impl Loader {
         Ok(DeviceLoader { ring, shared })
     }
 
-    /// Decides which steps run on the device. Logs a warning if a step prevents decoding on the
-    /// device.
+    /// Decides which steps run on the device. Logs a warning if a step or the way of resizing
+    /// prevents decoding there.
     fn split_for(&self, field_types: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let dataset_augments = self.dataset_augments()?;
@@ -136,7 +136,6 @@ impl Loader {
         })
     }
 
-    /// Returns the parameters for soft labels on the device, if the loader has soft labels.
     fn device_soft_labels(&self, field_types: &[(String, AnyFieldType)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = field_types.iter().any(|(_, AnyFieldType(kind))| kind.writer() == FieldWriter::Class);

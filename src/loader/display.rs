@@ -1,5 +1,4 @@
-//! Formats a loader as text: the dataset, the batch size, the augmentation, and the setter calls
-//! that change a default. Stores, codecs, columns of a table and a checkpoint are omitted.
+//! Formats a loader as text.
 
 use std::fmt::{self, Debug, Display, Write as _};
 
@@ -31,7 +30,7 @@ impl Calls {
         write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
-    /// Adds a call that shows the number of values instead of the values.
+    /// Shows the number of values instead of the values.
     fn write_option<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.push(name, format_args!("{} values", values.len()));

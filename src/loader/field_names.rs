@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::field::{AnyFieldType, FieldWriter};
 use crate::source::{Source, are_one};
 
-/// Suffixes of sample fields, which specify the encoding of a field.
+/// These suffixes specify the encoding of a field.
 const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
 const MAX_SHOWN: usize = 20;
@@ -28,10 +28,6 @@ pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<V
 /// Checks that the source has each field that `field_types` read, so that a misspelled name is
 /// reported once, when the loader is opened. Checks nothing if the source does not know its fields.
 /// Names with the extension of an image format are not checked.
-///
-/// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
-/// available names and suggests the most similar one.
 pub(super) fn check_names(field_types: &[(String, AnyFieldType)], source: &dyn Source) -> Result<()> {
     let Some(fields) = source.fields() else { return Ok(()) };
     for (field, AnyFieldType(kind)) in field_types {

@@ -111,8 +111,7 @@ impl Loader {
         self
     }
 
-    /// Returns whether to omit the `image` field if the dataset has no images: other fields were
-    /// added, and `image` was not requested explicitly.
+    /// Returns whether to omit the `image` field if the dataset has no images.
     pub(super) fn may_omit_image(&self) -> bool {
         let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
         !requested && !self.fields.is_empty() && !self.dropped_fields.iter().any(|name| name == "image")
@@ -134,18 +133,14 @@ impl Loader {
         Ok(self)
     }
 
-    /// Returns the label field, including the soft labels. The number of classes must be
-    /// [known](Loader::with_classes).
+    /// The number of classes must be [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)
     }
 
-    /// Returns the names and types of all fields, default fields first.
-    ///
-    /// # Errors
-    /// If a dropped field is not a default field or is dropped twice, or if an option does not
-    /// apply to any field.
+    /// Returns all fields, default fields first. Fails if a dropped field is not a default field or
+    /// is dropped twice, or if an option does not apply to any field.
     pub(super) fn fields(&self) -> Result<Vec<(String, AnyFieldType)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, AnyFieldType)> =

@@ -33,10 +33,7 @@ impl ImageOptions {
         self.augment != Self::default().augment
     }
 
-    /// Returns the format in which workers write images.
-    ///
-    /// # Errors
-    /// If the normalization does not fit the element type or is on the wrong scale, or if the
+    /// Fails if the normalization does not fit the element type or is on the wrong scale, or if the
     /// number of channels is not supported.
     pub(super) fn format(&self, layout: Layout) -> Result<ArrayFormat> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });

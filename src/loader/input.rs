@@ -25,11 +25,11 @@ impl From<Dataset> for Input {
 /// The number of samples and the proportion of each dataset of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
-/// The open source and, for a mixture, its proportions.
+/// The proportions are set for a mixture.
 pub(super) type OpenInput = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
-    /// Opens the datasets. `join` determines how the labels of a mixture are combined.
+    /// `join` determines how the labels of a mixture are combined.
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<OpenInput> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(

@@ -27,9 +27,9 @@ impl MemoryBound {
         limit.map_or_else(|| MemoryBound::Available(available_memory().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
-    /// Returns the range of the automatic prefetch depth for batches with `schemas`, which use at
-    /// most `max_bytes` without a limit. `device_bytes(schemas, n)` is the device memory for depth
-    /// `n`, in bytes.
+    /// Returns the range of the automatic prefetch depth. Without a limit, the slots take at most
+    /// `max_bytes`, or more at the initial depth. `device_bytes(schemas, n)` is the device memory
+    /// for depth `n`, in bytes.
     ///
     /// If depth 1 fits, the minimum scratch memory of the workers fits at every depth in the range.
     /// Above the initial depth, all scratch memory fits (with a limit), or half of the memory stays
@@ -77,7 +77,6 @@ impl MemoryBound {
         }
     }
 
-    /// Returns the scratch plan, reduced to the memory that remains after the slots.
     pub(super) fn plan_scratch(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(required_bytes) =
@@ -91,8 +90,7 @@ impl MemoryBound {
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
-    /// Returns the number of bytes that batches with `schemas` need at prefetch depth `prefetch`,
-    /// or `None` on overflow.
+    /// Returns `None` on overflow.
     fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
@@ -101,8 +99,7 @@ impl MemoryBound {
         Some(if let MemoryBound::Limit(_) = self { total_bytes } else { slots_bytes + scratch_bytes })
     }
 
-    /// Returns the error for a plan that does not fit. The message contains the required memory,
-    /// the limit, and option values that would fit.
+    /// The message contains the required memory, the limit, and option values that would fit.
     fn refusal_error(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (prefetch_depth, batch_size, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
@@ -202,7 +199,6 @@ fn format_size(bytes: usize, is_exact: bool) -> String {
 
 /// Initial automatic prefetch depth, and number of batches that are ready on a device.
 const DEFAULT_PREFETCH: usize = 2;
-/// Maximum of the automatic prefetch depth.
 const MAX_PREFETCH: usize = 16;
 
 /// Returns the maximum memory of all slots for automatic prefetching without a limit. Pageable
@@ -223,10 +219,8 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     Bounds { min: max.min(DEFAULT_PREFETCH), max }
 }
 
-/// Allocates the memory of `slots` slots. Tries to lock the pages if `pinned` is true, and logs a
-/// warning the first time that this fails. With locked pages, also returns a function that creates
-/// the [`Keeper`](crate::batch::Keeper), which prevents reuse of slots while a device may still
-/// read them.
+/// Tries to lock the pages if `pinned` is true, and logs a warning the first time that this fails.
+/// With locked pages, also returns a function that creates the [`Keeper`](crate::batch::Keeper).
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -257,7 +251,6 @@ pub(super) fn available_memory() -> Option<usize> {
     Some(usize::try_from(available).unwrap_or(usize::MAX))
 }
 
-/// Returns `MemAvailable` in bytes.
 fn machine_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)

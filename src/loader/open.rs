@@ -46,9 +46,10 @@ impl Loader {
     ///   or if the first epoch would have no batches.
     /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened, if a label
     ///   that opening needs cannot be read, or if the dataset has no samples.
-    /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created.
+    /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created, or if a
+    ///   thread cannot be started.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
-    ///   the available memory.
+    ///   the available memory, or if memory cannot be allocated.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let field_types = self.fields()?;
         let loader = self.with_classes()?;
@@ -67,10 +68,7 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// Returns the options with which the source is opened.
-    ///
-    /// # Errors
-    /// If the class list cannot be read or is invalid.
+    /// Fails if the class list cannot be read or is invalid.
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
@@ -105,7 +103,6 @@ impl Loader {
     }
 }
 
-/// The checked options of a loader, and its fields.
 struct CheckedLoader {
     loader: Loader,
     format: ArrayFormat,
@@ -115,9 +112,9 @@ struct CheckedLoader {
     field_types: Vec<(String, AnyFieldType)>,
     augments: Augments,
     output_sizes: OutputSizes,
-    /// The fields of a batch, for each combination of image sizes.
+    /// For each combination of image sizes.
     fields: Vec<Fields>,
-    /// The arrays of a batch, for each combination of image sizes.
+    /// For each combination of image sizes.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -255,13 +252,11 @@ impl CheckedLoader {
     }
 }
 
-/// An open dataset, and the order of its samples.
 struct OpenLoader {
     checked_loader: CheckedLoader,
     source: Arc<dyn Source>,
     /// The source that workers read from, restricted to the required fields if possible.
     read_source: Arc<dyn Source>,
-    /// Whether `read_source` contains videos.
     has_videos: bool,
     order: Arc<dyn Sampler>,
     schedule: Schedule,
@@ -270,17 +265,13 @@ struct OpenLoader {
     workers: usize,
 }
 
-/// The memory plan of a loader.
 struct MemoryDivision {
     prefetch: Bounds,
     scratch: ScratchPlan,
 }
 
 impl OpenLoader {
-    /// Divides the memory among slots and workers.
-    ///
-    /// # Errors
-    /// If the plan exceeds the limit or the available memory.
+    /// Fails if the plan exceeds the limit or the available memory.
     fn plan_memory(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<MemoryDivision> {
         let CheckedLoader { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
             &self.checked_loader;
@@ -316,7 +307,6 @@ impl OpenLoader {
         Ok(MemoryDivision { prefetch, scratch })
     }
 
-    /// Creates the parts of an engine, without allocating slots or starting threads.
     fn engine_config(self, memory_division: MemoryDivision) -> Result<EngineConfig> {
         let OpenLoader { checked_loader, source, read_source, order, schedule, schemas, cores, workers, .. } = self;
         let CheckedLoader { loader, split, fields, output_sizes, augments, .. } = checked_loader;
@@ -371,10 +361,7 @@ impl OpenLoader {
 
 impl Loader {
     /// Returns the augmentation of each dataset, or a single one if all samples have the same.
-    ///
-    /// # Errors
-    /// If [`augment_for`](Loader::augment_for) was called without a mixture, for a dataset that
-    /// does not exist, or together with [`views`](Loader::views).
+    /// Fails if [`augment_for`](Loader::augment_for) does not fit the loader.
     pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
         let common = &self.images.augment;
         let Some(last_dataset) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
@@ -396,10 +383,7 @@ impl Loader {
         Ok((0..dataset_count).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
-    /// Returns the augmentations of all datasets.
-    ///
-    /// # Errors
-    /// If an augmentation is invalid, or if the augmentations of the datasets contradict each
+    /// Fails if an augmentation is invalid, or if the augmentations of the datasets contradict each
     /// other.
     fn all_augments(&self) -> Result<Augments> {
         if !self.own_augments.is_empty() {
@@ -433,7 +417,6 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, A
     sizes.iter().try_for_each(|size| augment.clone().output(size.width, size.height).check())
 }
 
-/// Returns whether workers can copy the samples from memory to a batch with `fields`.
 fn can_copy(source: &dyn Source, fields: &Fields) -> bool {
     let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
@@ -483,8 +466,8 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Fills a batch of four mixed samples, and finishes it with the fields that `damage` has
-    /// changed. Returns the error of each sample.
+    /// Fills a batch of four mixed samples with the fields that `damage` has changed. Returns the
+    /// error of each sample.
     fn errors_after(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);

@@ -72,16 +72,15 @@ pub struct Loader {
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
-    /// Augmentations of individual datasets of a mixture.
+    /// By the index of the dataset in a mixture.
     pub(super) own_augments: BTreeMap<usize, Augment>,
     pub(super) fields: Vec<(String, AnyFieldType)>,
-    /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
     pub(super) dropped_fields: Vec<String>,
     pub(super) on_error: OnError,
-    /// The number of classes, or `None` to use that of the dataset, and the label smoothing.
+    /// The number of classes, or `None` for the dataset's number, and the label smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// Chooses the samples of each batch instead of the order. Set only for decoders.
+    /// Set only for decoders.
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
 }
 

@@ -33,7 +33,7 @@ impl Loader {
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
     /// A mixture is always shuffled with the [`seed`](Loader::seed). By default, each round of
-    /// 10,000 draws has exactly these proportions, rounded to whole draws. After each round, the
+    /// 10,000 draws has these proportions, rounded to whole draws. After each round, the
     /// draw counts of any two samples of a dataset differ by at most 1; see
     /// [`sampler::Mixture`](Mixture). Within a round, a dataset that is smaller than its share
     /// repeats some samples before it has used all of them. By default, the number of draws per
@@ -185,7 +185,8 @@ impl Loader {
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
     /// even with a [`subset`](Loader::subset). If the sampler returns a sample outside the subset,
-    /// the batch fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
+    /// the epoch ends with an error. Opening fails if epoch 0 has no batches. Later epochs may be
+    /// empty.
     pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
         self.sampling.sampler = Some(Arc::new(order));
         self
@@ -265,7 +266,7 @@ impl Loader {
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        // Reset the options that opening the source has already applied.
+        // Opening the source has already applied these options.
         let loader =
             Loader { input: Input::Source(source.clone()), open_input: None, uses_index: false, masks: None, ..self };
         #[cfg(feature = "tables")]
@@ -273,7 +274,6 @@ impl Loader {
         Ok((loader, source))
     }
 
-    /// Returns the source indices of the [`subset`](Loader::subset), or of all samples.
     fn selected_indices(&self, source: &dyn Source) -> Vec<u64> {
         self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
     }

@@ -50,7 +50,6 @@ impl Buckets {
         }
     }
 
-    /// Returns the name of the option that sets the buckets, with the budget if there is one.
     fn name(&self, has_budget: bool) -> &'static str {
         match (self, has_budget) {
             (Buckets::Lengths { .. }, false) => "buckets",
@@ -60,7 +59,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the output size of each bucket, or an empty slice without size buckets.
+    /// Empty without size buckets.
     pub(super) fn sizes(&self) -> &[Size] {
         match self {
             Buckets::Lengths { .. } => &[],
@@ -105,7 +104,6 @@ fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
 }
 
 impl Sampling {
-    /// Returns how the labels of a mixture are combined, if an option sets this.
     pub(super) fn join(&self) -> Result<Option<Join>> {
         match (self.match_labels_by_name, self.keep_labels) {
             (false, false) => Ok(None),
@@ -117,8 +115,7 @@ impl Sampling {
         }
     }
 
-    /// Creates the order for `source`, or for a mixture with these proportions. `batch` is the
-    /// global batch size, and `last` the policy for the last batch.
+    /// `batch` is the global batch size.
     pub(super) fn open_order(
         mut self,
         source: &dyn Source,
@@ -167,8 +164,6 @@ impl Sampling {
         })
     }
 
-    /// Checks that the options do not contradict each other, and that they fit a source with
-    /// `samples` samples.
     fn check(&self, samples: u64, is_mixture: bool) -> Result<()> {
         let buckets = self.buckets.as_ref().map_or("buckets", |buckets| buckets.name(self.budget.is_some()));
         let order_options = [
@@ -301,7 +296,6 @@ impl Sampling {
         Ok(Arc::new(Mixture::with_clock(orders, &options, clock, seed)?))
     }
 
-    /// Creates the order that draws samples by weight, if weights or balanced classes are set.
     fn weighted_order(
         &self,
         range: Range<u64>,
@@ -327,8 +321,7 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Creates the sampler for the selected samples, grouped into `buckets`. Also returns the
-    /// grouping itself, over positions in the subset if there is one.
+    /// Also returns the grouping itself, over positions in the subset if there is one.
     fn bucketed_order(
         &self,
         buckets: &Buckets,
@@ -380,8 +373,7 @@ impl Sampling {
         part
     }
 
-    /// Creates the sampler for the samples in `range`. Its indices are relative to the start of
-    /// `range`.
+    /// The sampler returns indices relative to the start of `range`.
     fn order_within(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.sampler {
             // A custom sampler returns source indices. A mixture can't have one, so `range` starts
@@ -409,7 +401,6 @@ impl Sampling {
     }
 }
 
-/// Returns the elements of `values` with these indices, or all of them.
 fn select<'a, T: Copy>(values: &'a [T], indices: Option<&[u64]>) -> Cow<'a, [T]> {
     match indices {
         None => values.into(),

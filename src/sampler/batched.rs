@@ -22,14 +22,12 @@ pub(crate) trait BatchedOrder: Send + Sync {
         None
     }
 
-    /// Returns the batch size of each dataset, or an empty list if the batch size does not depend
-    /// on the dataset.
+    /// Empty if the batch size does not depend on the dataset.
     fn dataset_batch_sizes(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Returns the index of the batch's image size, or `None` if the image size does not depend on
-    /// the batch.
+    /// Returns `None` if the image size does not depend on the batch.
     fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
         let _ = (epoch, batch);
         None

@@ -1,8 +1,8 @@
 //! Groups samples of similar lengths into batches.
 //!
-//! The samples are sorted by bucket once. One keyed permutation shuffles the samples of each
-//! bucket, and another one shuffles the full batches. The sample at a position is found in constant
-//! time.
+//! The samples are sorted by bucket once. Keyed permutations shuffle the samples of each bucket,
+//! and the full batches or, with a budget, all batches. The sample at a position is found in time
+//! logarithmic in the number of buckets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Bucketed {
-    /// The samples, sorted by bucket and then by index.
+    /// Sorted by bucket and then by index.
     samples: Arc<[u32]>,
     /// For each sample, its position in `samples`.
     positions: Arc<[u32]>,
@@ -84,10 +84,9 @@ impl Bucketed {
         Self::from_buckets(lengths.len(), bucket, cost, batch)
     }
 
-    /// Creates the sampler for buckets that each have an image size, and for a global batch size of
-    /// `batch`. `buckets` contains the bucket of each sample, and `areas` the number of pixels of
-    /// each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch contains
-    /// samples of only one bucket.
+    /// `buckets` contains the bucket of each sample, and `areas` the number of pixels in the image
+    /// size of each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch
+    /// contains samples of only one bucket.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
         let grouped = Self::from_buckets(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
@@ -95,8 +94,7 @@ impl Bucketed {
         Ok(Bucketed { size_indices: Some(size_indices), ..grouped })
     }
 
-    /// Sorts the samples by bucket. `bucket` returns the bucket of a sample, and `cost` the cost of
-    /// a sample of a bucket.
+    /// `bucket` returns the bucket of a sample, and `cost` the cost of a sample of a bucket.
     fn from_buckets(
         len: usize,
         bucket: impl Fn(&u32) -> usize,
@@ -174,17 +172,14 @@ impl Bucketed {
         self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
-    /// Returns the permutation that shuffles the batches under a budget.
     fn batch_permutation(&self) -> Permutation {
         Permutation::new(self.own_budget().batch_ends.last().copied().unwrap_or(0))
     }
 
-    /// Returns the index that a batch has before the batches are shuffled.
     fn unshuffled_batch(&self, epoch: u64, batch: u64) -> u64 {
         self.seed.map_or(batch, |seed| self.batch_permutation().apply(epoch_key(seed, epoch), batch))
     }
 
-    /// Returns the positions of a batch. `batch` is its index before the batches are shuffled.
     fn unshuffled_positions(&self, batch: u64) -> Range<u64> {
         let Budget { batch_sizes, batch_ends, .. } = self.own_budget();
         let bucket = batch_ends.partition_point(|end| *end <= batch);
@@ -350,7 +345,6 @@ mod tests {
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
         assert!(changes > 100, "only {changes} of 249 neighboring batches have different buckets");
-        // Samples that share a batch in one epoch are in different batches in the next.
         let batch_of_sample_7 = |epoch: &[u64]| {
             let batch_start = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
             let mut batch = epoch[batch_start..batch_start + 16].to_vec();

@@ -1,4 +1,4 @@
-//! Orders whose weights or proportions the program can change during training.
+//! Orders with weights or proportions that the program can change during training.
 //!
 //! A changeable order is a pure function of (seed, epoch, position, history), where the history
 //! lists all changes. A sample depends only on the changes at or before its position. A batch
@@ -15,7 +15,6 @@ use super::batched::BatchedOrder;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result, counted};
 
-/// A change of the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
     /// Position in the run, over all ranks, from which the change applies.
@@ -29,7 +28,7 @@ impl Eq for Update {}
 /// The changes of an order that it still stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The changes, in increasing order of their positions.
+    /// In increasing order of their positions.
     pub(crate) changes: Vec<Update>,
     /// The first position from which the order can still be recomputed.
     pub(crate) known_from: u64,
@@ -44,10 +43,9 @@ pub(crate) trait UpdatableOrder: Sampler {
 
     fn history(&self) -> History;
 
-    /// Returns the number of positions per epoch.
     fn positions_per_epoch(&self) -> u64;
 
-    /// Returns the batching, if this order sets its own batch boundaries.
+    /// Returns `Some` if this order sets its own batch boundaries.
     fn batched_order(self: Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
         None
     }
@@ -82,13 +80,12 @@ pub(crate) struct LiveOrder {
     kind: UpdateKind,
     original: Arc<dyn UpdatableOrder>,
     current: RwLock<Arc<dyn UpdatableOrder>>,
-    /// The samples of the subset, if weights are combined with a subset.
     subset: Option<Arc<[u64]>>,
     samples: u64,
     progress: Mutex<ChoiceProgress>,
 }
 
-/// The current run, and the latest batch whose samples have been chosen.
+/// The current run, and the latest batch for which samples have been chosen.
 #[derive(Default)]
 pub(crate) struct ChoiceProgress {
     run: u64,
@@ -183,7 +180,6 @@ impl LiveOrder {
         })
     }
 
-    /// Returns the original order with the changes in `history`.
     pub(crate) fn replay(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {

@@ -60,20 +60,18 @@ pub struct Mixture {
     positions_per_epoch: u64,
     /// Number of samples per draw from each source.
     samples_per_draw: Arc<[u64]>,
-    /// The maximum of `samples_per_draw`.
     positions_per_draw: u64,
     has_batch_sizes: bool,
     seed: u64,
     changes: Arc<[Update]>,
 }
 
-/// A source of the mixture. Its samples start at index `first`.
+/// A source of the mixture. The indices of its samples start at `first`.
 #[derive(Clone)]
 struct Component {
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
-    /// Number of samples per pass.
     pass_len: u64,
     /// Whether `order` may be drawn from.
     is_ready: bool,
@@ -199,8 +197,7 @@ impl Mixture {
         })
     }
 
-    /// Returns the seed of source `source`, so that sources of the same length are shuffled
-    /// differently.
+    /// Different seeds shuffle sources of the same length differently.
     pub(crate) fn source_seed(seed: u64, source: usize) -> u64 {
         mix(seed ^ mix(source as u64))
     }
@@ -221,14 +218,12 @@ impl Mixture {
         epoch_key(!self.seed, round)
     }
 
-    /// Converts a position in an epoch to a position in the run. The result wraps after 2^64
-    /// positions, but no run is that long.
+    /// The result wraps after 2^64 positions, but no run is that long.
     fn run_position(&self, epoch: u64, position: u64) -> u64 {
         epoch.wrapping_mul(self.positions_per_epoch).wrapping_add(position)
     }
 
-    /// Returns the source of draw `draw` of the run, and the number of earlier draws from this
-    /// source.
+    /// The turn is the number of earlier draws from the source.
     fn source_and_turn(&self, draw: u64) -> (usize, u64) {
         let (round, draw_in_round) = (draw / self.quotas.draws_per_round, draw % self.quotas.draws_per_round);
         let section = &self.quotas.sections[self.quotas.section_index(round)];
@@ -255,8 +250,7 @@ impl Mixture {
         self.samples_per_draw[self.source_and_turn(draw).0]
     }
 
-    /// Returns the number of samples in `draws`. Takes time proportional to the number of draws in
-    /// a round.
+    /// Takes time proportional to the number of draws in a round.
     fn count_samples(&self, draws: Range<u64>) -> u64 {
         let (draws_per_round, mut draw, mut samples) = (self.quotas.draws_per_round, draws.start, 0);
         while draw < draws.end {
@@ -580,7 +574,7 @@ mod tests {
         );
     }
 
-    /// Tests the variants, which are the numbers of the passes.
+    /// The variants are the numbers of the passes.
     #[test]
     fn a_pass_contains_each_sample_once_across_epochs() {
         let order = mixture().draws(7_777);
@@ -599,7 +593,7 @@ mod tests {
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
     }
 
-    /// Checks the numbers that the documentation states for small sources.
+    /// The documentation of [`Mixture`] states these numbers.
     #[test]
     fn passes_of_small_sources_are_even_after_each_round() {
         let order = Mixture::new(&[(500, 1.0), (500, 1.0)], 7).unwrap();

@@ -4,7 +4,6 @@ use super::LastBatch;
 use super::quotas::Quotas;
 use crate::error::{Error, Result, counted};
 
-/// Default number of draws per round.
 const DEFAULT_DRAWS_PER_ROUND: u64 = 10_000;
 /// Default number of batches per round, if each batch has samples of one source only.
 const DEFAULT_BATCHES_PER_ROUND: u64 = 100;
@@ -48,7 +47,6 @@ pub struct MixtureOptions {
     global_batch_sizes: Vec<usize>,
 }
 
-/// A scheduled change of the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScheduledChange {
@@ -140,8 +138,8 @@ impl MixtureOptions {
 
     /// Changes the proportions linearly from one point of the run to another.
     ///
-    /// A ramp changes the proportions in equal steps, one per [round](MixtureOptions::round) and at
-    /// most 100. Each step uses the proportions at its middle. Proportions are normalized at both
+    /// A ramp has steps of equal length, one per [round](MixtureOptions::round) and at most 100.
+    /// Each step uses the proportions at its middle. Proportions are normalized at both
     /// ends of the ramp. If a source's proportion rounds to no draw in a round, the source is not
     /// drawn.
     #[must_use]
@@ -150,8 +148,8 @@ impl MixtureOptions {
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
-    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are those
-    /// of [`linear`](MixtureOptions::linear).
+    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The ramp has the same
+    /// steps as for [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(from, Some(until), Curve::Cosine, proportions)
@@ -227,8 +225,7 @@ impl MixtureOptions {
         self
     }
 
-    /// Returns the batch size of each source, or an empty list if all sources have the same batch
-    /// size.
+    /// Empty if all sources have the same batch size.
     pub(crate) fn batch_sizes(&self) -> &[usize] {
         &self.global_batch_sizes
     }
@@ -237,8 +234,7 @@ impl MixtureOptions {
         self.schedule.iter().any(|change| change.proportions.get(source).is_some_and(|share| *share > 0.0))
     }
 
-    /// Returns the number of consecutive samples per draw from each source. `batch` is the global
-    /// batch size.
+    /// `batch` is the global batch size.
     pub(super) fn samples_per_draw(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
         let sizes = self.batch_sizes();
         if sizes.is_empty() {
@@ -263,8 +259,7 @@ impl MixtureOptions {
         Ok(sizes.iter().map(|size| *size as u64).collect())
     }
 
-    /// Returns the maximum number of draws from each source. `draws` contains the draws in one pass
-    /// over each source.
+    /// `draws` contains the draws in one pass over each source.
     pub(super) fn max_draws(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.once.iter().find(|source| **source >= sources) {
@@ -285,8 +280,7 @@ impl MixtureOptions {
         }
     }
 
-    /// Adds the scheduled changes to `quotas`. `samples_per_draw` has one element per source.
-    /// `check` checks the proportions of a change.
+    /// `samples_per_draw` has one element per source. `check` checks the proportions of a change.
     pub(super) fn apply_schedule(
         &self,
         quotas: &mut Quotas,

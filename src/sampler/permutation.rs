@@ -63,9 +63,9 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// Number of rounds of the network. After four rounds, an attacker cannot distinguish the network
-/// from a random permutation. The other rounds are a safety margin, because the halves may have
-/// only a few bits.
+/// Number of rounds of the network. Four rounds suffice if the round functions are pseudorandom
+/// (Luby and Rackoff). The other rounds are a safety margin, because the halves may have only a few
+/// bits.
 const ROUNDS: u64 = 8;
 
 /// Number of values that pass through the network together. They are independent, so the CPU
@@ -84,8 +84,7 @@ impl Permutation {
         self.len
     }
 
-    /// Returns the number that the permutation with key `key` assigns to `value`, which must be
-    /// less than `len`.
+    /// `value` must be less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -198,8 +197,6 @@ mod tests {
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Tests that neighbors keep their relative order with a probability of one half, and that the
-    /// sequence has no trend.
     #[test]
     fn neighbors_and_trend_are_random() {
         let len = 100_000;
@@ -213,7 +210,7 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// Tests that orders stay the same, because changing them would be a breaking change.
+    /// Changing an order is a breaking change.
     #[test]
     fn orders_do_not_change_between_versions() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
@@ -234,8 +231,6 @@ mod tests {
         }
     }
 
-    /// Tests the high and low bits of the indices, the differences between consecutive samples, the
-    /// samples at one position over many epochs, and the independence of neighbors.
     #[test]
     fn a_huge_source_is_shuffled_uniformly() {
         const CELLS: u64 = 64;

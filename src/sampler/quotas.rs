@@ -35,15 +35,14 @@ pub(super) struct Quota {
 }
 
 impl Section {
-    /// Returns the number of samples per round. `samples_per_draw` has one element per source.
+    /// `samples_per_draw` has one element per source.
     pub(super) fn sample_count(&self, samples_per_draw: &[u64]) -> u64 {
         self.quotas.iter().zip(samples_per_draw).map(|(quota, samples)| quota.draws * samples).sum()
     }
 }
 
 impl Quotas {
-    /// Creates the quotas of rounds with fixed proportions. At least one of `proportions` must be
-    /// greater than 0.
+    /// At least one of `proportions` must be greater than 0.
     pub(super) fn new(draws_per_round: u64, max_draws: Box<[u64]>, proportions: &[f64]) -> Self {
         let draws_before = vec![0; max_draws.len()];
         let mut quotas = Quotas { draws_per_round, max_draws, sections: Vec::new() };
@@ -55,7 +54,6 @@ impl Quotas {
         self.sections.partition_point(|section| section.first_round <= round) - 1
     }
 
-    /// Replaces the proportions from round `round` onward.
     pub(super) fn set_proportions(&mut self, round: u64, proportions: &[f64]) {
         if round > 0 && self.sections[self.section_index(round - 1)].draws < self.draws_per_round {
             // All sources have run out before this round.
@@ -71,7 +69,7 @@ impl Quotas {
         self.add_sections(round, draws_before, proportions);
     }
 
-    /// Returns the total number of draws, or `None` if it is unlimited.
+    /// Returns `None` if the number is unlimited.
     pub(super) fn total_draws(&self) -> Option<u64> {
         let last = self.sections.last().filter(|last| last.draws == 0)?;
         Some(last.quotas.iter().map(|quota| quota.draws_before).sum())
@@ -94,8 +92,7 @@ impl Quotas {
         unreachable!("the last section has no successor")
     }
 
-    /// Adds the sections from round `round` onward. `draws_before` contains the earlier draws from
-    /// each source.
+    /// `draws_before` contains the earlier draws from each source.
     fn add_sections(&mut self, mut round: u64, mut draws_before: Vec<u64>, proportions: &[f64]) {
         loop {
             let remaining: Vec<u64> =
@@ -125,8 +122,8 @@ impl Quotas {
         }
     }
 
-    /// Returns the quotas of a round in which a source ends. `remaining` contains the remaining
-    /// draws from each source. Sources that do not end share them.
+    /// Returns the quotas of a round in which a source ends. The other sources share the draws that
+    /// it leaves. `remaining` contains the remaining draws from each source.
     fn ending_round_quotas(&self, remaining: &[u64], mut open_proportions: Vec<f64>) -> Vec<u64> {
         let mut final_draws = vec![0; remaining.len()];
         loop {

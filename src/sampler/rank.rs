@@ -31,7 +31,6 @@ pub struct Rank {
     pub local_world_size: Option<usize>,
 }
 
-/// The environment variables of a launcher.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
@@ -162,7 +161,7 @@ impl Rank {
 }
 
 impl Launcher {
-    /// Reads the launcher's variables. Returns `None` if none of them is set.
+    /// Returns `None` if neither the rank nor the world size is set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let read_number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -210,8 +209,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// Returns the rank, the world size and the local rank in `environment`, a text such as
-    /// `NAME=value NAME=value`.
+    /// `environment` is a text such as `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));

@@ -70,7 +70,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule. `batch_size` is the global batch size.
+    /// `batch_size` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch_size: u64, last_batch: LastBatch, rank: Rank) -> Self {
         Schedule { order, live_order: None, batched_order: None, batch_size, last_batch, rank }
     }
@@ -91,8 +91,7 @@ impl Schedule {
         self.batched_order.as_ref()?.budget()
     }
 
-    /// Returns the global batch size of each dataset, or an empty list if the size does not depend
-    /// on the dataset.
+    /// Empty if the batch size does not depend on the dataset.
     pub(crate) fn dataset_batch_sizes(&self) -> Vec<u64> {
         self.batched_order.as_ref().map(|batches| batches.dataset_batch_sizes()).unwrap_or_default()
     }
@@ -101,7 +100,7 @@ impl Schedule {
         self.live_order.as_ref()
     }
 
-    /// Returns a schedule with a different order, which the program cannot change.
+    /// The program cannot change the new order.
     pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
         Schedule {
             batched_order: order.clone().batched_order(),
@@ -138,7 +137,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the number of samples that all ranks deliver together.
+    /// Counts the samples of all ranks.
     pub(crate) fn sample_count(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batched_order {
             return batches.sample_count(epoch);
@@ -167,13 +166,12 @@ impl Schedule {
         self.min_share_len(samples).max(share.end - share.start)
     }
 
-    /// Returns the index of a batch's image size, or `None` if all batches have the same image
-    /// size.
+    /// Returns `None` if the image size does not depend on the batch.
     pub(crate) fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
         self.batched_order.as_ref()?.image_size_index(epoch, batch)
     }
 
-    /// Returns the number of positions of the run before batch `index`, or `None` if it overflows.
+    /// Returns `None` if the number overflows.
     pub(crate) fn positions_before(&self, index: BatchIndex, positions_per_epoch: u64) -> Option<u64> {
         index.epoch.checked_mul(positions_per_epoch)?.checked_add(index.batch.checked_mul(self.batch_size)?)
     }
@@ -506,8 +504,7 @@ mod tests {
         );
     }
 
-    /// Tests that every order is shared correctly if the number of ranks changes from batch to
-    /// batch, as if nodes failed and came back.
+    /// The number of ranks changes from batch to batch, as if nodes failed and came back.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;

@@ -27,8 +27,8 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Splits each class separately (a stratified split), so that every part has about the same
-/// class proportions as the whole. Otherwise the same as [`split`]. `samples` yields pairs of an index
+/// Splits each class separately (a stratified split), so that every part has about the same class
+/// proportions as the whole. Otherwise the same as [`split`]. `samples` yields pairs of an index
 /// and a label.
 ///
 /// ```
@@ -127,7 +127,6 @@ mod tests {
             let count_in = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
             assert_eq!((count_in(&train), count_in(&val)), (8 * class as usize, 2 * class as usize));
         }
-        // The total sizes of the parts are correct even if each class has only one sample.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (80, 20));
     }

@@ -49,7 +49,6 @@ impl<O: Sampler> Subset<O> {
 }
 
 impl<O> Subset<O> {
-    /// Maps an occurrence of a list position to an occurrence of the sample at that position.
     fn map_occurrence(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
         let index = self.indices[position as usize];

@@ -9,7 +9,7 @@ use super::quotas::apportion;
 use super::schedule::{Entry, Schedule};
 use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
 
-/// A planned change: its range in samples, whether it follows a cosine, and the new proportions.
+/// The range of a change in samples, whether it follows a cosine, and the new proportions.
 type Ramp = (u64, u64, bool, Vec<f64>);
 
 /// A mixture, drawn one round after the other.
@@ -59,7 +59,7 @@ impl NaiveMixture {
         current
     }
 
-    /// Returns the quotas of a round. `remaining` limits the draws from each source.
+    /// `remaining` limits the draws from each source.
     fn quotas(&self, round: u64, remaining: &[u64]) -> Vec<u64> {
         let mut proportions = self.proportions_at(round);
         let mut ended = vec![0; remaining.len()];
@@ -78,7 +78,6 @@ impl NaiveMixture {
         }
     }
 
-    /// Returns the first `count` draws, or all draws if the run is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
         let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while draws.len() < count {
@@ -133,8 +132,7 @@ impl Random {
     }
 }
 
-/// Returns the batches that all ranks deliver in `epoch`, with a different number of ranks for each
-/// batch.
+/// The number of ranks differs from batch to batch.
 fn delivered_batches(
     order: &Arc<dyn UpdatableOrder>,
     random: &mut Random,
@@ -164,7 +162,6 @@ fn delivered_batches(
     lists
 }
 
-/// Compares `Schedule::next_batch_of_sample` with a scan of `batches`, the batches of `epoch`.
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule =

@@ -33,7 +33,7 @@ pub struct Weighted {
 struct Table {
     from: u64,
     cells: Arc<Vec<Cell>>,
-    /// The change that set these weights, or `None` for the first weights.
+    /// `None` for the first weights.
     change: Option<Arc<Update>>,
 }
 
@@ -118,8 +118,8 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// Returns the cells of the table for a position. If the weights are no longer known, panics
-    /// with an [`Error`](crate::Error) as the payload, without calling the panic hook.
+    /// If the weights are no longer known, panics with an [`Error`](crate::Error) as the payload,
+    /// without calling the panic hook.
     fn cells_at(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([table], 0) = (&self.tables[..], self.known_from) {
             return &table.cells;

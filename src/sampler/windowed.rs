@@ -214,12 +214,12 @@ mod tests {
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Tests that the class counts vary as predicted if the dataset is sorted by class.
+    /// The dataset is sorted by class.
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Returns the chi-square of the class counts of a batch, relative to equal counts, averaged
-        // over the batches of an epoch. For independent draws, it is 9.
+        // Returns the mean chi-square of the class counts of a batch. For independent draws, the
+        // mean is 9.
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;

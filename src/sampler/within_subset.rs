@@ -7,8 +7,8 @@ use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
 /// A custom sampler that is restricted to a subset. If the sampler returns a sample that is not in
-/// the subset, the batch fails, because `WithinSubset` panics with an [`Error`](crate::Error) as
-/// the payload, without calling the panic hook.
+/// the subset, `WithinSubset` panics with an [`Error`](crate::Error) as the payload, without
+/// calling the panic hook.
 pub(crate) struct WithinSubset {
     inner: Arc<dyn Sampler>,
     samples: Box<[u64]>,

@@ -8,7 +8,6 @@ pub(super) const MIN_STALL_FRACTION: f64 = 0.05;
 pub(super) const MIN_BUSY_FRACTION: f64 = 0.75;
 /// Minimum fraction of the time that copying, converting or decoding takes on a saturated device.
 pub(super) const MIN_STREAM_FRACTION: f64 = 0.8;
-/// Minimum number of batches for a verdict.
 pub(super) const MIN_BATCHES: u64 = 4;
 
 /// The resource that limits the speed of a loader.

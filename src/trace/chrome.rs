@@ -32,10 +32,9 @@ pub(super) const STEP_PREFIX: &str = "ProfilerStep#";
 /// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
-/// A row of the trace: a thread or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TraceRow {
-    /// A thread of the program, such as the consumer, with its number.
+    /// The number of a thread of the program, such as the consumer.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -76,7 +75,6 @@ pub(crate) struct Args {
     pub(crate) bytes: Option<u64>,
 }
 
-/// A recorded span.
 struct Event {
     row: TraceRow,
     name: Cow<'static, str>,
@@ -101,7 +99,6 @@ struct CompleteEvent<'a> {
 
 pub(crate) type ReadNetworkStats = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
-/// The network activity in an interval.
 struct NetworkInterval {
     /// Start in ns since the trace was created. `end` has the same unit.
     start: u64,
@@ -123,7 +120,6 @@ pub(crate) struct Trace {
     recorder: Mutex<Recorder>,
 }
 
-/// The state of the windows, and the file.
 struct Recorder {
     schedule: Schedule,
     phase: Phase,
@@ -138,11 +134,11 @@ struct Recorder {
     /// Network activity in the current window.
     network_intervals: Vec<NetworkInterval>,
     path: PathBuf,
-    /// The file, or `None` after a failed write.
+    /// `None` after a failed write.
     file: Option<File>,
     /// Names of the rows that are already in the file.
     row_names: BTreeMap<TraceRow, String>,
-    /// Names of the program's threads, by thread ID.
+    /// Names of the program's threads.
     threads: BTreeMap<u64, String>,
     is_empty: bool,
 }
@@ -207,7 +203,7 @@ impl Trace {
         self.is_open().then(|| self.window_count.load(Relaxed))
     }
 
-    /// Converts `time` to ns since the trace was created.
+    /// Returns ns since the trace was created.
     pub(crate) fn timestamp(&self, time: Instant) -> u64 {
         time.duration_since(self.start_time).as_nanos() as u64
     }
@@ -334,8 +330,7 @@ impl Trace {
     }
 }
 
-/// Logs the result of writing a window. The logger may be user code, so the caller must not hold a
-/// lock.
+/// The logger may be user code, so the caller must not hold a lock.
 fn log_result(result: Option<Result<(PathBuf, usize)>>) {
     match result {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),

@@ -21,9 +21,7 @@ use super::{Args, ProcessStats, STEP_PREFIX, Stage, StageMap, Stats, Straggler, 
 use crate::error::{Result, reserve};
 
 pub(super) const MAX_STRAGGLERS: usize = 8;
-/// Name of the consumer's wait in traces.
 pub(crate) const BATCH_WAIT: &str = "wait for a batch";
-/// Name of the coordinator's wait in traces.
 pub(crate) const SLOT_WAIT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE_SECONDS: f64 = 30.0;
@@ -51,7 +49,6 @@ pub(crate) struct ReaderCounters {
     read_start: AtomicU64,
 }
 
-/// Counters of the consumer, which are updated when it requests or receives a batch.
 struct Consumer {
     /// Delivery time, epoch and index of the last batch. `None` when an epoch begins, because the
     /// time between epochs is not a step.
@@ -135,7 +132,6 @@ impl Counters {
         self.trace.get().map(|trace| &**trace)
     }
 
-    /// Returns the trace if a window is open.
     pub(crate) fn open_trace(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_open())
     }
@@ -167,8 +163,8 @@ impl Counters {
         (consumer.last_delivery, consumer.is_epoch_start) = (None, true);
     }
 
-    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
-    /// of the request.
+    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the
+    /// start of the wait.
     pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -187,8 +183,6 @@ impl Counters {
         Instant::now()
     }
 
-    /// Records that the consumer received batch `batch` of `epoch`, which it requested at
-    /// `request_time`, with `samples` samples and `damaged_images` damaged images.
     pub(crate) fn record_delivery(
         &self,
         epoch: u64,
@@ -220,8 +214,7 @@ impl Counters {
         });
     }
 
-    /// Records that the coordinator waited from `wait_start` until now for a free slot for batch
-    /// `batch` of `epoch`. `wait_time` is the part of this time within epochs.
+    /// `wait_time` is the part of the time since `wait_start` that lies within epochs.
     pub(crate) fn record_slot_wait(&self, epoch: u64, batch: u64, wait_start: Instant, wait_time: Duration) {
         let now = Instant::now();
         self.slot.add(wait_time.as_nanos() as u64, 0);
@@ -235,8 +228,8 @@ impl Counters {
         &self.fields[field_index]
     }
 
-    /// Records the time that a sample took in each stage. The tuple contains the sample's index,
-    /// key and size in bytes. `slowest_field` is the index of the slowest field.
+    /// `ns` contains the time in each stage, and the tuple the sample's index, key and size in
+    /// bytes.
     pub(crate) fn record_sample(
         &self,
         ns: StageMap<u64>,
@@ -317,7 +310,6 @@ impl Counters {
         self.samples.get()
     }
 
-    /// Returns the total time per stage, in ns.
     pub(crate) fn busy_ns(&self) -> StageMap<u64> {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
@@ -378,18 +370,16 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + field_index, Relaxed);
     }
 
-    /// Counts a sample in a stage. `ns` is the time that it took, and `bytes` what the stage
-    /// produced.
+    /// `bytes` is what the stage produced.
     pub(crate) fn add_sample(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Counts `count` samples in a stage. `ns` and `bytes` are totals of these samples.
+    /// `ns` and `bytes` are totals.
     pub(crate) fn add_samples(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }
 
-    /// Counts a field of a sample. `ns` is the time that it took, and `bytes` what it produced.
     pub(crate) fn add_field(&self, field_index: usize, ns: u64, bytes: usize) {
         self.fields[field_index].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
@@ -405,7 +395,7 @@ impl WorkerCounters {
         self.stages[stage].mean_bytes()
     }
 
-    /// Returns the worker's counts. Only the worker itself may write to them.
+    /// Only the worker itself may write to the counts.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         &self.counts
     }
@@ -431,7 +421,6 @@ fn trim_stragglers(stragglers: &mut Vec<RankedStraggler>, now: f64) -> u64 {
     stragglers.get(MAX_STRAGGLERS - 1).map_or(0, |last| (last.weight(now) * 1e9) as u64)
 }
 
-/// A straggler, and when it was slow.
 struct RankedStraggler {
     straggler: Straggler,
     /// When the straggler's `seconds` were measured, in seconds since the loader was opened.
@@ -439,7 +428,7 @@ struct RankedStraggler {
 }
 
 impl RankedStraggler {
-    /// Returns the sample's weight: its longest time, which decays with age.
+    /// The sample's longest time, which decays with age.
     fn weight(&self, now: f64) -> f64 {
         self.straggler.seconds * 0.5f64.powf((now - self.measure_time).max(0.0) / HALF_LIFE_SECONDS)
     }

@@ -23,7 +23,6 @@ pub(super) fn pop() {}
 #[cfg(feature = "nvtx")]
 pub(super) use tool::{pop, push};
 
-/// A range that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Range(std::marker::PhantomData<*const ()>);
 
@@ -54,7 +53,6 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// A table entry for a function pointer of the tool.
     type Slot = AtomicPtr<c_void>;
 
     /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
@@ -140,8 +138,8 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Loads the tool. Returns `None` if `NVTX_INJECTION64_PATH` is not set, if the tool cannot be
-    /// loaded, or if it does not record ranges.
+    /// Returns `None` if `NVTX_INJECTION64_PATH` is not set, if the tool cannot be loaded, or if it
+    /// does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let warn = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
@@ -167,7 +165,7 @@ mod tool {
 
     pub(in super::super) fn push(name: &str) {
         let Some(tool) = tool() else { return };
-        // A buffer on the stack is enough, because names are short and the tool copies them.
+        // The tool copies the name, so a buffer on the stack is enough. Longer names are truncated.
         let mut text = [0; 64];
         let len = name.len().min(text.len() - 1);
         text[..len].copy_from_slice(&name.as_bytes()[..len]);

@@ -30,7 +30,6 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// Counters that are available on every Unix system.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -67,7 +66,7 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// Returns the counters of the calling thread (Linux only). A call takes about 0.3 µs.
+    /// A call takes about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -120,7 +119,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Returns the CPU time of the process in seconds. Takes one system call.
+    /// Takes one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }

@@ -21,7 +21,6 @@ pub struct Schedule {
     pub repeat: u64,
 }
 
-/// Whether a batch is traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Off,

@@ -65,7 +65,7 @@ mod tests {
         stage
     }
 
-    /// Returns the statistics of ten seconds of a decoder with 4 workers.
+    /// Ten seconds of a decoder with 4 workers.
     fn decoder() -> Stats {
         Stats {
             on_request: true,

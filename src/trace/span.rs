@@ -48,7 +48,6 @@ impl Drop for Span {
     fn drop(&mut self) {
         let Some(start) = self.start else { return };
         let end = Instant::now();
-        // Hold the lock only while collecting the listeners.
         let listeners: Vec<_> = lock_listeners().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.on_span_end(self.name, start, end));
     }

@@ -5,8 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// Declares [`Stage`]. There is one stage per line, in the order in which a sample passes through
-/// them.
+/// The stages are listed in the order in which a sample passes through them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
         /// A stage of processing a sample.

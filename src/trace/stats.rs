@@ -47,7 +47,7 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Returns the statistics with counts and times. All other values have their defaults.
+            /// Sets only the counts and times.
             pub(super) fn from_counts<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -69,7 +69,6 @@ macro_rules! statistics {
                 counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, text)| write!(f, "\n  {n} {text}"))
             }
 
-            /// The name of each statistic, and the lines of its documentation.
             #[cfg(test)]
             const DOCS: &[(&str, &[&str])] = &[
                 $((stringify!($loader_count), &[$($loader_doc),+]),)*
@@ -274,8 +273,6 @@ pub struct Straggler {
 }
 
 impl Straggler {
-    /// Returns the index and the key of the sample. The key is omitted if the sample could not be
-    /// read.
     pub(super) fn name(&self) -> String {
         let Straggler { sample, key, .. } = self;
         if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }
@@ -298,8 +295,9 @@ impl Stats {
         ratio(self.waited_seconds, self.seconds)
     }
 
-    /// Returns the fraction of time in which the consumer's stream waited on the device, from 0 to
-    /// 1. Returns `None` for batches in host memory.
+    /// Returns the fraction of time in which the consumer's stream waited on the device. The
+    /// fraction may slightly exceed 1, because clocks differ. Returns `None` for batches in host
+    /// memory.
     pub fn device_stall_fraction(&self) -> Option<f64> {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
@@ -325,7 +323,6 @@ impl Stats {
         self.stages_with_kind().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
-    /// Returns the total time in all stages, in seconds.
     pub(super) fn busy_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
@@ -345,7 +342,6 @@ impl Stats {
         ratio(self.busy_seconds(), total).min(1.0)
     }
 
-    /// Returns the average number of concurrent reads by the reader threads.
     pub(super) fn reads_in_flight(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
@@ -499,7 +495,7 @@ mod tests {
             ["<!-- keys:stats -->\n", "<!-- /keys -->"],
             &table,
         );
-        // JSON, and therefore Python's dict and `flat()`, must have exactly these keys.
+        // Python's dict and `flat()` have the keys of the JSON.
         let json = serde_json::to_value(Stats::default()).unwrap();
         let mut names: Vec<&str> = Stats::DOCS.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();

@@ -6,12 +6,10 @@ use super::NetworkStats;
 use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
-/// Minimum fraction of rejected requests that the verdict mentions.
 const MIN_REFUSED_FRACTION: f64 = 0.01;
 /// Average size of a request in bytes below which the verdict recommends larger requests.
 const SMALL_REQUEST_BYTES: f64 = 1e6;
-/// Minimum median time to the first byte, in seconds, for which the server counts as slow or far
-/// away.
+/// A server with at least this median time to the first byte counts as slow or far away.
 const FAR_SECONDS: f64 = 0.08;
 /// Average number of requests in flight below which the verdict recommends more requests.
 const FEW_REQUESTS: f64 = 16.0;

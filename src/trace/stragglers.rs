@@ -12,7 +12,6 @@ use super::verdict::Evidence;
 const LARGE_RATIO: f64 = 4.0;
 
 impl Evidence<'_> {
-    /// Returns the time of a typical sample, in seconds.
     fn typical_seconds(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
@@ -43,7 +42,6 @@ impl Evidence<'_> {
         ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
     }
 
-    /// Returns whether the size of a sample explains why it is slow.
     fn is_large(&self, straggler: &Straggler) -> bool {
         straggler.bytes > 0 && straggler.bytes as f64 > LARGE_RATIO * self.mean_bytes()
     }
@@ -67,8 +65,7 @@ impl Evidence<'_> {
             .then(|| self.straggler_judgment(&slow_samples, worst, max_excess))
     }
 
-    /// Returns the verdict for slow samples. `worst` is the sample with the greatest excess,
-    /// `max_excess`.
+    /// `worst` is the sample with the greatest excess, `max_excess`.
     fn straggler_judgment(&self, slow_samples: &[(&Straggler, f64)], worst: &Straggler, max_excess: f64) -> Judgment {
         let (stats, is_large) = (self.stats, self.is_large(worst));
         let (ms, typical_ms) = (1e3 * worst.seconds, 1e3 * self.typical_seconds());

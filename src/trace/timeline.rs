@@ -47,9 +47,7 @@ impl Timeline {
         Ok(Timeline { interval_seconds: 0.05, intervals, last_busy_ns: StageMap::default(), last_busy_time: 0.0 })
     }
 
-    /// Adds a batch that arrived at `now` after a wait of `wait_seconds`, both in seconds.
-    /// `busy_ns` returns the workers' total time in each stage, in ns, and is called once per
-    /// interval.
+    /// `busy_ns` is called once per interval.
     pub(super) fn add_batch(
         &mut self,
         now: f64,

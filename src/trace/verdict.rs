@@ -86,9 +86,7 @@ impl fmt::Display for Verdict {
 /// The statistics, and values that several rules compute from them.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
-    /// Fraction of the time in which the consumer waited, from 0 to 1.
     pub(super) wait_fraction: f64,
-    /// Fraction of the time in which the workers were busy, from 0 to 1.
     pub(super) busy_fraction: f64,
     pub(super) wait_text: String,
 }
@@ -174,8 +172,7 @@ impl Evidence<'_> {
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// Returns the verdict for too few batches ahead. `blocked_fraction` is the fraction of time
-    /// for which all slots were in use.
+    /// `blocked_fraction` is the fraction of time for which all slots were in use.
     fn judge_slots(&self, blocked_fraction: f64) -> Judgment {
         let Evidence { stats, busy_fraction, wait_text, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
@@ -206,8 +203,7 @@ impl Evidence<'_> {
         self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
-    /// Describes how much of the wait is for the first batches of epochs, if this share is
-    /// significant.
+    /// Returns `None` if the first batches of epochs cause only a small fraction of the wait.
     fn epoch_start_line(&self) -> Option<String> {
         let Evidence { stats, wait_fraction, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
@@ -255,7 +251,6 @@ impl Evidence<'_> {
         (Bottleneck::Step, "step-bound: the loader is not the bottleneck".into(), lines)
     }
 
-    /// Returns the verdict if a stream on the device is saturated.
     fn judge_device(&self) -> Option<Judgment> {
         let Evidence { stats, wait_text, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
@@ -291,7 +286,7 @@ impl Evidence<'_> {
         format!("decoding takes {share} % of the device's time, {batch_ms:.2} ms per {batch}")
     }
 
-    /// Returns the verdict if the workers are idle because reading ahead is too slow.
+    /// The workers are idle because reading ahead is too slow.
     fn judge_reads(&self) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
         let mean_seconds = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -311,8 +306,6 @@ impl Evidence<'_> {
         (Bottleneck::Read, "read-bound".into(), lines)
     }
 
-    /// Describes how many bytes are read per second, and how many of them come from the disk, if
-    /// the system reports it.
     fn read_speed_line(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -321,13 +314,12 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Returns the fraction of the workers' busy time for which they were runnable but not running,
-    /// from 0 to 1.
+    /// Returns the fraction of the workers' busy time for which they were runnable but not running.
     fn delay_fraction(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.busy_seconds()).min(1.0)
     }
 
-    /// Describes the time in which busy workers were not running, if it is significant.
+    /// Returns `None` if busy workers were running most of the time.
     fn off_core_line(&self) -> Option<String> {
         let stats = self.stats;
         let cpu_fraction = ratio(stats.process.cpu_seconds, stats.busy_seconds());
@@ -357,7 +349,6 @@ impl Evidence<'_> {
         Some(format!("workers were running {running_percent} % of their busy time{rest_text}{reason}"))
     }
 
-    /// Returns the verdict for busy workers, which depends on the busiest stage.
     pub(super) fn judge_work(&self) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
         let total_seconds = stats.busy_seconds();
@@ -401,8 +392,7 @@ impl Evidence<'_> {
         (limit, headline, lines)
     }
 
-    /// Appends advice to `lines`, for a bottleneck in the workers. `share` is the fraction of the
-    /// workers' time that `stage` takes.
+    /// `share` is the fraction of the workers' time that `stage` takes.
     fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let half_time_speedup = self.limit_speedup(1.0 / (1.0 - share / 2.0));

@@ -42,8 +42,8 @@ impl<B> Batches<B> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader is not a mixture, if the
     /// proportions are invalid, if they would change the length of the run (see
     /// [`once`](crate::sampler::MixtureOptions::once)), if images are combined with other samples
-    /// of the epoch, as in a mosaic, or if `after` exceeds 2^24. After an error, nothing has
-    /// changed.
+    /// of the epoch, as in a mosaic, if `after` exceeds 2^24, or if called in a forked child. After
+    /// an error, nothing has changed.
     pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
         self.change(UpdateKind::Proportions, proportions, after)
     }
@@ -64,7 +64,8 @@ impl<B> Batches<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if
     /// the weights are invalid, if images are combined with other samples of the epoch, as in a
-    /// mosaic, or if `after` exceeds 2^24. After an error, nothing has changed.
+    /// mosaic, if `after` exceeds 2^24, or if called in a forked child. After an error, nothing has
+    /// changed.
     pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
         self.change(UpdateKind::Weights, weights, after)
     }

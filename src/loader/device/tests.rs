@@ -64,8 +64,7 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns images that the device can decode, images that it cannot decode, and optionally damaged
-/// images.
+/// Some of these images can only be decoded by workers.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let subsamplings = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
@@ -74,7 +73,7 @@ fn originals(damaged: bool) -> Vec<Vec<u8>> {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
         if damaged && n % 5 == 4 {
-            // Overwrite bytes in the middle of the data, so that the decoder loses synchronization.
+            // The decoder loses synchronization.
             let offset = bytes.len() * 2 / 3;
             bytes[offset..offset + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
@@ -97,8 +96,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> DeviceLoader<G, B> {
     }
 }
 
-/// Loads an epoch on the simulated device, starting with batch `first`. Returns the pixels of each
-/// batch, and the number of images that the device decoded.
+/// Returns the pixels of each batch, and the number of images that the device decoded.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     field_on_device(loader, epoch, first, None)
 }
@@ -116,7 +114,6 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     Ok((batches, decoded))
 }
 
-/// Waits until the simulated device has finished `batch`, and returns its pixels.
 fn pixels(sim: &Sim, batch: &ConsumerBatch<Sim>) -> Vec<u8> {
     pixels_of(sim, batch, None)
 }
@@ -126,7 +123,7 @@ fn pixels_of(sim: &Sim, batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u
     arrived(batch, name)
 }
 
-/// Returns the pixels of `batch`, which the device must have finished.
+/// The device must have finished `batch`.
 fn arrived(batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Variant { spec, layout, .. } = shared.variant(&slot.info);
@@ -280,7 +277,6 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// Returns the output of the simulated convert kernel for a batch.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }
@@ -383,7 +379,7 @@ fn a_loader_reports_host_decoding_once() {
     }
 }
 
-/// Returns the number of damaged images, and the number of images that the device decoded.
+/// Returns the numbers of damaged images and of images that the device decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -525,7 +521,6 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
     assert!(rest == expected[4..], "batches 4 and later are the same");
-    // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
@@ -559,7 +554,6 @@ fn images_that_the_device_decodes_are_not_uploaded() {
 
 #[test]
 fn workers_decode_images_that_do_not_fit_on_the_device() {
-    // An image that needs more space than a whole batch provides.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
@@ -596,7 +590,6 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // Submit all requests before waiting for any, so that several are in flight.
     let ask = |originals: &[Vec<u8>]| -> Vec<_> {
         originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
     };
@@ -635,8 +628,6 @@ fn small_requests_overlap_and_match_the_host() {
     let expected = expected.concat();
     let each = expected.len() / originals.len();
     let mut rng = Rng::new(5, 0, 0);
-    // For the first decoder, all requests are small. For the second, requests of up to 10 images
-    // are.
     for (batch, sizes) in [(1, &[1][..]), (40, &[1, 1, 1, 2, 10, 11, 40])] {
         let sim = Sim::new(Mistake::None, 300);
         let decoder = decoder_with(&sim, |options| options.batch_size(batch).prefetch(5));
@@ -664,7 +655,6 @@ fn a_response_can_be_received_after_a_capture() {
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // Receive a response before the capture, to get the consumer's stream.
     let stream = decoder.decode(originals[..8].to_vec()).unwrap().shared.clone();
     let mut answers: Vec<_> =
         originals.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
@@ -758,8 +748,6 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 #[test]
 fn decode_share_limits_decoding_on_the_device() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
-    // On the simulated device, decoding even one batch takes longer than this share allows for all
-    // batches together.
     let decoded = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();

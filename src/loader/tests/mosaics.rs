@@ -1,4 +1,4 @@
-//! Compares mosaics with ones that the test composes from separately loaded samples.
+//! Compares mosaics with images that the test composes from separately loaded samples.
 
 use std::collections::HashMap;
 
@@ -121,7 +121,6 @@ fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
     }
 }
 
-/// Composes the mosaic of a sample from separately resized images.
 fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
@@ -179,7 +178,7 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut S
     }
 }
 
-/// Maps a box into the output, or returns `None` if it lies outside.
+/// Returns `None` if the box lies outside the output.
 fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
     let along = |v: u32, length_before: u32, resized: u32, offset: u32, start: u32, length: u32| {
         let place = f64::from(v) * f64::from(resized) / f64::from(length_before) - f64::from(offset) + f64::from(start);

@@ -14,7 +14,6 @@ fn plain() -> Augment {
     Augment::scale_jitter(SIDE, 0.6, 1.8).fill(FILL).flip(0.5).vertical_flip(0.3)
 }
 
-/// Returns a sample without pasted objects, augmented with the random numbers of `rng`.
 fn alone(sample: u64, mut rng: Rng) -> Shown {
     let truth = truth(sample);
     let plan = plain().plan(truth.size, &mut rng).unwrap();
@@ -99,7 +98,7 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
     assert!(boxes > 300 && dropped > 10 && changed > 100, "{boxes} {dropped} {changed}");
 }
 
-/// A test case that `tests/fixtures/parity/copy_paste.py` has computed with torchvision's formula.
+/// Computed by `tests/fixtures/parity/copy_paste.py` with torchvision's formula.
 #[derive(serde::Deserialize)]
 struct Case {
     size: [u32; 2],

@@ -3,8 +3,8 @@
 use super::*;
 use crate::trace::{DecodedCacheStats, NetworkStats, ProcessStats, Straggler};
 
-/// Returns `stats` with a change. The statistics that `warpfeed_sources` defines are
-/// non-exhaustive, so this crate cannot use struct expressions for them.
+/// The statistics that `warpfeed_sources` defines are non-exhaustive, so this crate cannot use
+/// struct expressions for them.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats
@@ -17,8 +17,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Returns the statistics of ten seconds of a loader with 4 workers, which are busy half of the
-/// time. The consumer waits 40 % of the time.
+/// Ten seconds of a loader with 4 workers, which are busy half of the time. The consumer waits 40 %
+/// of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,
@@ -81,8 +81,8 @@ fn streams_that_are_always_busy_are_named() {
     assert_eq!((device.verdict().waited, device.verdict().max_speedup), (0.5, Some(2.0)));
 }
 
-/// Tests a program that never synchronizes with its device, and therefore runs ahead until all
-/// slots on the device are in use.
+/// A program that never synchronizes with its device runs ahead until all slots on the device are
+/// in use.
 #[test]
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
@@ -374,7 +374,7 @@ fn every_share_is_from_0_to_1() {
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
 
-/// Returns the statistics of ten seconds of a loader that waits for its store.
+/// Ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
     let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }

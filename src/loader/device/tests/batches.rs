@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::DeviceBatch;
 
-/// Reads bytes at an address of the simulated device, which uses host memory.
+/// The simulated device uses host memory.
 #[allow(unsafe_code)]
 fn bytes_at(address: u64, len: usize) -> Vec<u8> {
     // SAFETY: the address belongs to a batch or a copy that the caller still holds, and all writes

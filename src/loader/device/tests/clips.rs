@@ -6,7 +6,6 @@ use crate::decode::Codecs;
 use crate::field::{Boxes, Image, Mask};
 use crate::source::Frames;
 
-/// Returns a loader of samples with a clip and a single image of the same size.
 fn clips(originals: &[Vec<u8>], count: usize) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
         let mirrored = oriented(bytes, 2);
@@ -117,8 +116,7 @@ fn clips_with_different_numbers_of_frames_match_the_host() {
     }
 }
 
-/// Returns a loader in which the device cannot decode one frame in seven. Some samples contain a
-/// frame that cannot be decoded at all, and other samples replace them.
+/// The device cannot decode one frame in seven, and some frames cannot be decoded at all.
 fn with_failures() -> Loader {
     let originals = upright(false);
     let sample = |(n, bytes): (usize, &Vec<u8>)| {

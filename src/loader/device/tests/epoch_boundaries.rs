@@ -26,7 +26,7 @@ impl Sampler for Apart {
     }
 }
 
-/// A source that counts the reads in each epoch.
+/// Counts the reads in each epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
@@ -152,13 +152,12 @@ fn nothing_is_prepared_after_the_last_epoch() {
 fn failures_are_listed_when_their_batch_is_delivered() {
     let skip = |max_skipped| OnError::Skip { max_skipped };
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
-        // Fail one sample in batch 3 of epoch 0, and all samples in the first batch of epoch 1.
+        // One sample of batch 3 of epoch 0, and all samples of the first batch of epoch 1.
         let source = Recorded::failing(|index| index == 13 || (EPOCH..EPOCH + 4).contains(&index));
         let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
         let (mut batches, _sim) = open(10);
         drop(batches.epoch(0).next());
-        // Wait until the samples of epoch 0 have been read, so that batch 3 has failed samples before
-        // it is delivered.
+        // The samples of batch 3 must fail before it is delivered.
         let mut epoch = batches.epoch(0);
         for number in 0..5 {
             epoch.next().unwrap().unwrap();
@@ -256,7 +255,7 @@ fn canceled_parts_are_not_timed() {
 
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_on_request() {
-    /// A sampler that panics when the length of epoch 1 is requested for the first time.
+    /// Panics when the length of epoch 1 is requested for the first time.
     struct Once(AtomicUsize);
 
     impl Sampler for Once {

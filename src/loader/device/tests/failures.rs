@@ -1,6 +1,6 @@
 //! Makes a different driver call fail in each run, alone or together with all later calls. Tests
-//! that earlier batches are then intact, that the consumer gets all batches or an error, and that no
-//! object still refers to the device.
+//! that the delivered batches are intact, that the consumer gets all batches or an error, and that
+//! no object still refers to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Source for Watched {
     }
 }
 
-/// The batches that arrived, and the errors.
+/// The delivered batches, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
 /// Repeats `run`, each time with a different driver call that fails: every call if

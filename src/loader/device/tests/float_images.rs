@@ -1,4 +1,4 @@
-//! Tests that stored values reach the device unchanged, and that a device refuses one channel.
+//! Tests dense maps on a device, and that a device refuses one channel.
 
 use super::*;
 use crate::field::DenseMap;

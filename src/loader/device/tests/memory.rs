@@ -32,7 +32,6 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     for (parts, max_share) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (images_left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
-        // The device must decode all images of the batch that fit into its memory together.
         assert!(images_left > 1, "the device decodes {images_left} images");
         assert!(
             kept_bytes <= share && share <= max_share,
@@ -41,7 +40,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     }
 }
 
-/// With [`DecodeOn::Auto`], a worker decodes some parts, and a large image would delay the batch.
+/// With [`DecodeOn::Auto`], a worker decodes some parts, where a large image would delay the batch.
 #[test]
 fn a_large_image_in_a_workers_part_is_left_to_the_device() {
     let encode = |side: u16| {

@@ -14,7 +14,7 @@ const EPOCHS: u64 = 2;
 /// Samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// A source that takes a different time for each read, depending on the case and the rank.
+/// Some reads are slow, depending on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -57,8 +57,7 @@ impl Case {
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
 
-    /// Trains on `steps` batches, starting at `state`. Returns the batches of all ranks, and the
-    /// final state of each rank.
+    /// Returns the batches of all ranks, and the final checkpoint of each rank.
     fn train(
         &self,
         world: usize,
@@ -91,8 +90,6 @@ impl Case {
     }
 }
 
-/// Trains one rank. In each step, the rank requests its batch, waits for all other ranks, and reads
-/// the batch on the device.
 fn train_rank(
     rank: usize,
     loader: Loader,

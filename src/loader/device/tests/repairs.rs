@@ -10,7 +10,7 @@ use crate::field::Image;
 use crate::source::{Sample, Source};
 use crate::transform::Policy;
 
-/// Returns images, one in five of which contains an invalid Huffman code.
+/// One in five images contains an invalid Huffman code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
@@ -20,8 +20,7 @@ fn damaged() -> Vec<Vec<u8>> {
     images
 }
 
-/// Records how often each sample is read in an epoch, and which threads read a sample again. Images
-/// that the device cannot decode are read twice.
+/// Images that the device cannot decode are read twice.
 struct Reads {
     samples: Samples,
     second_read: SecondRead,
@@ -43,7 +42,6 @@ impl Reads {
         Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second_read, state: Mutex::default() })
     }
 
-    /// Returns the samples that were read twice, and the names of the threads that read them again.
     fn read_twice(&self) -> (Vec<usize>, Vec<String>) {
         let mut state = self.state.lock().unwrap();
         let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
@@ -83,14 +81,14 @@ type Opened = (Batches<ConsumerBatch<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // `epochs(0)` keeps the loader from reading samples of the next epoch in advance, which would
-    // count as reading them again.
+    // With `epochs(0)`, no samples of the next epoch are read in advance, which would count as
+    // reading them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-/// Returns the batches from number `first` until the first error, and that error.
+/// Returns the batches before the first error, and that error.
 fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
     for batch in opened.epoch_from(epoch, first) {

@@ -7,16 +7,16 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns an augmentation with an output that is larger in the second epoch, smaller in the third,
-/// and of the first size again in the fourth.
+/// The output is larger in the second epoch, different in the third, and in the fourth as in the
+/// first.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let edited = |augment: Augment| edit(augment.flip(0.5));
     let augment = edited(Augment::train(20)).from_epoch(1, edited(Augment::train(32)));
     augment.from_epoch(2, edited(Augment::resize(50, 17))).from_epoch(3, edited(Augment::train(20)))
 }
 
-/// Runs four epochs on the simulated device. Returns the arrays of all batches, and the number of
-/// images that the device decoded.
+/// Returns the arrays of the batches of four epochs, and the number of images that the device
+/// decoded.
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();

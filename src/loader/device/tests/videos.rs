@@ -11,8 +11,7 @@ use crate::source::Frames;
 /// A video of 96x64 pixels in which every other frame is a key frame.
 const VIDEO: &[u8] = include_bytes!("../../../../video/tests/fixtures/g2.mp4");
 
-/// Returns samples with a clip of `count` frames, the clip's first frame, and a JPEG of the same
-/// size. If `damaged` is true, the second half of every fifth clip's last frame is overwritten.
+/// With `damaged`, the second half of every fifth clip's last frame is overwritten.
 fn samples(count: usize, damaged: bool) -> Vec<OwnedSample> {
     let sample = |n: usize| {
         let records = video_records(VIDEO, 1 + n as u8 % 4);
