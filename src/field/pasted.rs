@@ -1,4 +1,4 @@
-//! Pastes objects of one sample into the image of a different one (copy-paste).
+//! Pastes objects of one sample into the image of another sample (copy-paste).
 //!
 //! Masks define the pixels of the objects. The union of the selected masks is computed once per
 //! sample. Pasting replaces the pixels inside the union, in images and masks, and shrinks covered
@@ -28,6 +28,7 @@ pub trait Objects: Debug {
     ) -> Result<()>;
 }
 
+/// Objects of one sample that are pasted into the image of another sample.
 #[derive(Debug, Default)]
 pub struct Pasted {
     /// Box indices of the selected objects, in ascending order.
