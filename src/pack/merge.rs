@@ -87,6 +87,8 @@ impl Merge {
     /// result, even if the parts no longer exist. In a folder, waits until other merges of the same
     /// target have finished. In a store, concurrent merges have the same result. A [`CancelToken`]
     /// of the calling thread cancels the checks.
+    ///
+    /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed with different options, if a
     /// dataset with the same name exists and [`force`](Merge::force) is not set, or if `force` is
     /// set and the target is in a store. [`ErrorKind::Source`] if shards are missing or damaged, or

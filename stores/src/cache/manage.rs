@@ -123,6 +123,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 /// Removes all blocks and listings of the cache at `path`, and the whole files that no process is
 /// using. The folder remains a cache. Returns the previous content.
 ///
+/// # Errors
 /// If the folder is not a cache, cannot be read or written, or stays locked by another process.
 pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::open_existing(path.as_ref())?;
