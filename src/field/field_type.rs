@@ -146,8 +146,8 @@ pub trait FieldType: Send + Sync + Debug {
     ///
     /// Unless the field is an image, all its arrays get an additional axis of length T after the
     /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, the row
-    /// is the part of the sample's row for one frame. The values in the sample that the field type
-    /// [reads](FieldType::required_fields) are then those of this frame.
+    /// is the part of the sample's row for one frame, and each field of the sample that the field
+    /// type [reads](FieldType::required_fields) contains only the value of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -181,7 +181,7 @@ pub enum FieldWriter<'a> {
     Patches,
 }
 
-/// Role of a field when objects of a different sample are pasted into the image.
+/// Role of a field when objects of another sample are pasted into the image.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PasteRole<'a> {

@@ -44,7 +44,7 @@ pub(crate) struct Recipe {
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) is_strict: bool,
     pub(crate) damage_log: DamageLog,
-    /// Whether a copy of a different sample of the batch replaces a failed sample.
+    /// Whether a copy of another sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
     /// Whether the images of a failed sample become black and its other fields zeros, with an error.
     pub(crate) blanks_failed: bool,

@@ -38,7 +38,7 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) is_damaged: bool,
     pub(crate) pixel_bytes: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for a clip, and for an image
-    /// that uses the decoded pixels of a different image or of the cache.
+    /// that uses the decoded pixels of another image or of the cache.
     pub(crate) decode_ns: Option<u64>,
     /// Index of the image's field among the image fields of the sample.
     pub(crate) field: usize,

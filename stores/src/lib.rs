@@ -78,7 +78,7 @@ pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
 }
 
 /// Wraps your own `store` like [`store()`], and names its server with any string, such as an
-/// endpoint. A [`Cache`] never uses the bytes of one server for a different server.
+/// endpoint. A [`Cache`] never uses the bytes of one server for another server.
 pub fn store_at(server: &str, store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::SingleStore(store, Some(server.into())))
 }

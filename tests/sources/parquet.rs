@@ -1,4 +1,4 @@
-//! Tests that samples of Parquet files equal those of Arrow files and folders with the same data,
+//! Tests that a Parquet file has the same samples as an Arrow file or a folder with the same data,
 //! and that damaged files are rejected.
 
 use std::fs;

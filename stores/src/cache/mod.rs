@@ -57,7 +57,7 @@ use tiered::TieredCache;
 /// **Listings.** The folder also caches the listings of stores, so that a folder of a million
 /// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares up
 /// to eight of the objects with the server, and lists the objects again if any of these has
-/// changed. If a different object has changed, reading it fails, and the objects are listed again
+/// changed. If another object has changed, reading it fails, and the objects are listed again
 /// when the dataset is next opened. New objects are found only when the objects are listed again,
 /// for example after [`refresh`]. Listings do not count toward `bytes`.
 ///

@@ -1,5 +1,5 @@
 //! Replacements for libc functions. Most are scheduling points, at which a thread may pass the
-//! baton to a different thread. The others simulate the machine or manage stacks.
+//! baton to another thread. The others simulate the machine or manage stacks.
 //!
 //! **Invariants**
 //! 1. Each definition has the signature of libc's function. It forwards its caller's arguments, for
