@@ -411,7 +411,7 @@ def test_a_single_angle_is_a_range_around_zero(mini: str) -> None:
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=words):
             call()
-    with pytest.raises(ConfigError, match="affine: rotate of 20 to -20: expected -360 <= low <= high"):
+    with pytest.raises(ConfigError, match="affine: rotate is 20 to -20, but must satisfy -360 <= low <= high"):
         Loader(mini, augment=plain.rotate(-20), **OPTIONS)
 
 
@@ -572,7 +572,7 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
         Loader(Colored(), augment=augment, **{**options, "drop_field": []}), strict=True,
     ):  # fmt: skip
         assert (batch["image"] == bare["image"]).all() and "label" not in bare
-    with pytest.raises(ConfigError, match="scale of 2 to 1"):
+    with pytest.raises(ConfigError, match="scale is 2 to 1"):
         Loader(Colored(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)
 
 

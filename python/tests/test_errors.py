@@ -108,7 +108,7 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"shuffle": 3, "seed": 4}, TypeError, "shuffle=3: expected True or False; pass shuffle=True, seed=3"),
         ({"rank": 1}, ValueError, "set both"),
         ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 is not less than the world size 2"),
-        ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
+        ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side is 200"),
         ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs .* of Augment\\.train"),
         ({"subset": [64]}, WarpfeedError, "subset: entry 0 is sample 64"),
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),

@@ -172,7 +172,7 @@ impl Augment {
     /// union with such a box reaches the threshold. If no crop is accepted, a new threshold is
     /// drawn. Without boxes, the whole image is used.
     ///
-    /// Boxes whose center is outside the crop are dropped. The loader needs a field of
+    /// Boxes with a center outside the crop are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
     pub fn iou_crop(width: u32, height: u32) -> Self {
         Self::begin(Setting::IouCrop { size: Sides { height, width } })
@@ -374,8 +374,8 @@ impl Augment {
     }
 
     /// Decides how to transform a sample with `boxes`, each of which is (x1, y1, x2, y2) in pixels
-    /// of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes. For other crops, the
-    /// result equals that of [`plan`](Augment::plan).
+    /// of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes. For other crops, this
+    /// method is the same as [`plan`](Augment::plan).
     ///
     /// # Errors
     /// Same as [`plan`](Augment::plan).

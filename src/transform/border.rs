@@ -51,8 +51,9 @@ impl Border {
         }
     }
 
-    /// Fills the border around `image_area`, an area of an RGB image of size `output`. The fill
-    /// adjoins only edges of the source image, so the image can be flipped before or after filling.
+    /// Fills the border around `image_area`, an area of an RGB image of size `output`. Pixels are
+    /// repeated only beyond the edges of the source image, so flips before or after filling give
+    /// the same result.
     pub(super) fn extend(self, image: &mut [u8], image_area: Rect, output: Size) {
         if self == Border::Constant || image_area.size() == output {
             return;
@@ -78,7 +79,6 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// Compares borders with the results of `numpy.pad` for the row 1, 2, 3, 4.
     #[test]
     fn borders_equal_numpy_pad() {
         let row = |border: Border| {

@@ -11,39 +11,36 @@ use crate::transform::zoom::{self, Zoom};
 
 const MAX_SIDE: u32 = 65_535;
 
+/// The crops of the constructors of [`Augment`](crate::Augment).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
-    /// A random box, resized to the size of the output.
-    Random { scale: Interval, ratio: Interval },
-    /// The center of the image, after its shorter side has been resized to this many pixels.
+    Random {
+        scale: Interval,
+        ratio: Interval,
+    },
+    /// The shorter side is resized to this many pixels, and the center is cropped.
     ShorterSide(u32),
-    /// The center of the image, without resizing.
     Center,
-    /// The whole image, stretched to the size of the output.
     Stretch,
-    /// The center of the image, resized to the smallest size that covers the output.
     Cover,
-    /// The whole image, which must have the size of the output.
     PassThrough,
-    /// The whole image in the upper left corner, at its own size. `shrink` resizes larger images to
-    /// fit.
-    OwnSize { shrink: bool },
-    /// The whole image at the largest size that fits, centered.
+    OwnSize {
+        shrink: bool,
+    },
     Letterbox,
-    /// The whole image at the largest size that fits, multiplied by a random factor. A random area
-    /// of a larger image is cropped. A smaller image is placed in the upper left corner.
     ScaleJitter(Interval),
-    /// A random area that overlaps enough with one of the sample's boxes, resized to the size of
-    /// the output. The image may first be placed on a larger canvas.
     Iou(Option<Zoom>),
-    /// A random area of the image and its border, without resizing.
-    Padded { padding: u32, border: Border, if_needed: bool },
-    /// A random area of the output's size, after the shorter side has been resized to a random
-    /// length in this half-open range. A smaller image is placed in the upper left corner.
+    Padded {
+        padding: u32,
+        border: Border,
+        if_needed: bool,
+    },
+    /// The shorter side is resized to a random length in this half-open range.
     RandomResize([u32; 2]),
-    /// The whole image in the upper left corner. Its shorter side is resized to one of `sides`, or
-    /// to less if the longer side would exceed `longest`.
-    ShortestSize { sides: Vec<u32>, longest: u32 },
+    ShortestSize {
+        sides: Vec<u32>,
+        longest: u32,
+    },
 }
 
 impl Crop {
@@ -52,24 +49,24 @@ impl Crop {
         match self {
             Crop::Padded { padding, border, .. } => check_padding(*padding, *border, output),
             Crop::RandomResize([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
-                format!("augment: random_resize of {low} to {high}: expected 0 < low < high <= {MAX_SIDE}"),
+                format!("augment: random_resize is {low} to {high}, but must satisfy 0 < low < high <= {MAX_SIDE}"),
             )),
             Crop::Iou(Some(zoom)) => zoom.check(),
             Crop::ShortestSize { sides, longest } => check_sides(sides, *longest, output),
             Crop::Random { scale: [low, high], .. } if !(0.0 < *low && low <= high && *high <= 1.0) => {
-                Err(Error::config(format!("augment: scale of {low} to {high}: expected 0 < low <= high <= 1")))
+                Err(Error::config(format!("augment: scale is {low} to {high}, but must satisfy 0 < low <= high <= 1")))
             }
             Crop::Random { ratio: [low, high], .. } if !(0.0 < *low && low <= high && high.is_finite()) => {
-                Err(Error::config(format!("augment: ratio of {low} to {high}: expected 0 < low <= high")))
+                Err(Error::config(format!("augment: ratio is {low} to {high}, but must satisfy 0 < low <= high < inf")))
             }
             Crop::ShorterSide(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => {
                 Err(Error::config(format!(
-                    "augment: a shorter side of {shorter} pixels: expected at least the crop of {width}x{height}, and at most {MAX_SIDE}"
+                    "augment: the shorter side is {shorter} pixels, but must cover the crop of {width}x{height}, and be at most {MAX_SIDE}"
                 )))
             }
-            Crop::ScaleJitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
-                Err(Error::config(format!("augment: scale_jitter of {low} to {high}: expected 0 < low <= high <= 100")))
-            }
+            Crop::ScaleJitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => Err(Error::config(
+                format!("augment: scale_jitter is {low} to {high}, but must satisfy 0 < low <= high <= 100"),
+            )),
             _ => Ok(()),
         }
     }
@@ -150,8 +147,6 @@ impl Crop {
     }
 }
 
-/// Returns the error for an image of the wrong size. `clause` connects the two sizes in the
-/// message.
 fn wrong_size_error(actual: Size, clause: &str, size: Size, hint: &str) -> Error {
     let text =
         format!("the image is {}x{}, {clause} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
@@ -177,7 +172,7 @@ fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
 fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
     if sides.is_empty() || sides.iter().any(|&side| side == 0 || side > longest) {
         return Err(Error::config(format!(
-            "augment: shortest_size with sides of {sides:?}: expected at least one side, each from 1 to {longest}"
+            "augment: shortest_size has the sides {sides:?}, but needs at least one side, each from 1 to {longest}"
         )));
     }
     if output.width < longest || output.height < longest {
@@ -200,7 +195,6 @@ fn plan_padded_crop(
 ) -> Result<Plan> {
     let error = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // Draws the position of the crop along an axis, relative to the edge of the image.
     let mut draw_start = |length: u32, output_side: u32| {
         let mut border_pixels = padding;
         let mut padded_length = u64::from(length) + 2 * u64::from(padding);
@@ -249,8 +243,6 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Returns the upper left corner of the crop relative to the image. Coordinates in the border
-    /// are negative.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))

@@ -59,7 +59,6 @@ impl Augment {
         self
     }
 
-    /// Operations run in the order in which they are added.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
         self.settings.add(&op);

@@ -198,8 +198,7 @@ pub(super) fn source_window(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
-/// filter width around it, clipped to the image. Only these pixels are decoded and resized, with
-/// the same result as resizing the whole image before the crop.
+/// filter width around it, clipped to the image.
 pub(super) fn support_region(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = resampling.support() * resampling.filter_scale(length / f64::from(outputs));
@@ -218,7 +217,7 @@ mod tests {
 
     #[test]
     fn resizes_round_like_torchvision() {
-        // The expected sizes are those of
+        // The expected sizes are from
         // torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(resized_by_shorter_side(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(resized_by_shorter_side(Size::new(375, 500), 256), Size::new(256, 341));
@@ -265,8 +264,6 @@ mod tests {
 
     #[test]
     fn letterboxes_round_like_ultralytics() {
-        // Each case is an image, an output, and the size and position by the formula of
-        // `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterbox_area(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");

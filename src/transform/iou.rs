@@ -50,7 +50,6 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
     None
 }
 
-/// Returns the intersection over union, or 0 if both are empty.
 fn iou(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> f64 {
     let (left, top) = (f64::from(crop.x), f64::from(crop.y));
     let (width, height) = (f64::from(crop.width), f64::from(crop.height));

@@ -59,12 +59,12 @@ impl Mix {
                 && !(alpha > 0.0 && alpha.is_finite())
             {
                 return Err(Error::config(format!(
-                    "mix: {name} with an alpha of {alpha}: expected a positive finite number"
+                    "mix: the alpha of {name} is {alpha}, but must be a positive finite number"
                 )));
             }
         }
         if !(0.0..=1.0).contains(&self.probability) {
-            return Err(Error::config(format!("mix: a probability of {}: expected 0 to 1", self.probability)));
+            return Err(Error::config(format!("mix: the probability is {}, but must be 0 to 1", self.probability)));
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Mix {
     /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed. `size` is
     /// the size of the images in the batch.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // A different seed makes these numbers independent of those of sample `batch`.
+        // A different seed makes these numbers independent of the numbers of sample `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;

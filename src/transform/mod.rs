@@ -1,28 +1,9 @@
 //! Crops, resizes, flips and augments decoded images.
 //!
-//! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` is a step as
-//!    data, `from_steps` builds an augmentation from steps, and `settings` combines their effects.
-//!    `requirements` is what a loader needs to know about an augmentation.
-//! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, constructors and setters for
-//!    published recipes, and setters for operations.
-//! 3. `crop`: the area of an image that the output shows, and its position in the output.
-//! 4. `border`: [`Border`], which fills the part of a random crop that is outside the image.
-//! 5. `geometry`: sizes and positions of crops, with torchvision's distributions and rounding.
-//! 6. `iou`: a random crop that overlaps enough with one of the sample's boxes.
-//! 7. `mix`: [`Mix`], which mixes adjacent samples of a batch.
-//! 8. `mosaic`: [`Mosaic`], which combines the images of several samples.
-//! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of a different
-//!    sample.
-//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`].
-//! 11. `plan`: [`Plan`], all decisions about one sample before it is decoded. A plan also maps
-//!     points, boxes and pixels.
-//! 12. `record`: structs with the same layout in Rust and CUDA.
-//! 13. `interpolation`: [`Interpolation`], the filters of the resize.
-//! 14. `output_sizes`: the sizes of the output images in each epoch.
-//! 15. `resize`: [`Resizer`], which crops, resizes and flips images.
-//! 16. `transform`: [`Transform`], a user function that changes the image.
-//! 17. `view`: [`ImageMut`], the mutable image that a [`Transform`] receives.
-//! 18. `zoom`: a larger canvas around the image, which `iou` crops instead of the image.
+//! An [`Augment`] is a list of steps, such as a crop, flips and color effects. Before an image is
+//! decoded, the augmentation draws a [`Plan`] for it. After decoding, a [`Resizer`] crops, resizes
+//! and flips the image according to the plan. A [`Transform`] is a user function that then changes
+//! the image.
 //!
 //! [`Augment::plan`] and the user's transforms draw from the same [`Rng`](crate::sampler::Rng) of
 //! the sample, in this order. Mosaics and copy-paste have generators of their own.

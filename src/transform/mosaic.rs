@@ -74,15 +74,15 @@ impl Mosaic {
     pub(super) fn check(&self) -> Result<()> {
         let Mosaic { probability, scale: [low, high], translate } = self;
         if !(0.0..=1.0).contains(probability) {
-            return Err(Error::config(format!("mosaic: a probability of {probability}: expected 0 to 1")));
+            return Err(Error::config(format!("mosaic: the probability is {probability}, but must be 0 to 1")));
         }
         if !(0.0 < *low && low <= high && *high <= MAX_SCALE) {
             return Err(Error::config(format!(
-                "mosaic: scale of {low} to {high}: expected 0 < low <= high <= {MAX_SCALE}"
+                "mosaic: scale is {low} to {high}, but must satisfy 0 < low <= high <= {MAX_SCALE}"
             )));
         }
         if !(0.0..=0.5).contains(translate) {
-            return Err(Error::config(format!("mosaic: translate of {translate}: expected 0 to 0.5")));
+            return Err(Error::config(format!("mosaic: translate is {translate}, but must be 0 to 0.5")));
         }
         Ok(())
     }
@@ -117,13 +117,11 @@ pub(crate) struct Tiling {
 }
 
 struct Span {
-    /// Length of the resized image.
     resized: u32,
     /// Start of the visible section in the resized image.
     offset: u32,
     /// Start of the visible section in the output.
     start: u32,
-    /// Length of the visible section.
     length: u32,
 }
 

@@ -1,5 +1,3 @@
-//! [`OutputSizes`]: the sizes of the images in each epoch.
-
 use crate::decode::Size;
 use crate::transform::Augment;
 
@@ -36,7 +34,6 @@ impl OutputSizes {
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// Returns the first epoch of each variant.
     pub(crate) fn first_epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first_epochs.iter().copied()
     }
@@ -56,7 +53,6 @@ mod tests {
             [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
         );
         assert_eq!(output_sizes.first_epochs().collect::<Vec<_>>(), [0, 3]);
-        // A view that grows at epoch 5, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
         let output_sizes = OutputSizes::collect([&plain, &view, &sized(7)].into_iter());
         assert_eq!(

@@ -60,11 +60,11 @@ impl CopyPaste {
     pub(super) fn check(&self) -> Result<()> {
         let CopyPaste { probability, margin } = self;
         if !(0.0..=1.0).contains(probability) {
-            return Err(Error::config(format!("copy_paste: a probability of {probability}: expected 0 to 1")));
+            return Err(Error::config(format!("copy_paste: the probability is {probability}, but must be 0 to 1")));
         }
         if *margin > MAX_MARGIN {
             return Err(Error::config(format!(
-                "copy_paste: a margin of {margin} pixels: expected at most {MAX_MARGIN}"
+                "copy_paste: the margin is {margin} pixels, but must be at most {MAX_MARGIN}"
             )));
         }
         Ok(())

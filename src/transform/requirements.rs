@@ -22,7 +22,7 @@ impl Augment {
         let Size { width, height } = self.settings.output;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
             return Err(Error::config(format!(
-                "augment: an output of {width}x{height}: expected sides from 1 to {MAX_SIDE}"
+                "augment: the output is {width}x{height}, but its sides must be 1 to {MAX_SIDE}"
             )));
         }
         if let Some(name) = &self.settings.unknown_preset {
@@ -36,7 +36,7 @@ impl Augment {
         }
         for (name, p) in [("flip", self.settings.flip), ("vertical_flip", self.settings.vertical_flip)] {
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::config(format!("augment: {name} of {p}: expected a probability from 0 to 1")));
+                return Err(Error::config(format!("augment: {name} is {p}, but must be a probability from 0 to 1")));
             }
         }
         SampleEffects::check(&self.settings.ops)?;
@@ -68,7 +68,6 @@ impl Augment {
         Ok(())
     }
 
-    /// Returns the epochs in which a different augmentation begins.
     pub(crate) fn change_epochs(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }

@@ -1,5 +1,3 @@
-//! [`Settings`]: the combined effect of the steps of an augmentation.
-
 use crate::decode::Size;
 use crate::transform::crop::Crop;
 use crate::transform::interpolation::Resampling;
@@ -8,7 +6,7 @@ use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// The combined effect of the steps of an augmentation, without `Augment::from_epoch`.
+/// The combined effect of all steps of an augmentation except `Augment::from_epoch`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,

@@ -1,5 +1,3 @@
-//! [`Step`]: one call to a constructor or setter of an augmentation, as data.
-
 use std::fmt;
 
 use serde::de::value::EnumAccessDeserializer;
@@ -113,7 +111,6 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
-/// Deserializes a step: reads the name of an operation or setting, and then its arguments.
 struct StepVisitor;
 
 impl<'de> Visitor<'de> for StepVisitor {

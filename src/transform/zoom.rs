@@ -20,12 +20,12 @@ impl Zoom {
         let Zoom { probability, scale: [low, high] } = self;
         if !(0.0..=1.0).contains(probability) {
             return Err(Error::config(format!(
-                "augment: zoom_out with a probability of {probability}: expected 0 to 1"
+                "augment: the probability of zoom_out is {probability}, but must be 0 to 1"
             )));
         }
         if !(1.0 <= *low && low <= high && *high <= MAX_SCALE) {
             return Err(Error::config(format!(
-                "augment: zoom_out by {low} to {high}: expected 1 <= low <= high <= {MAX_SCALE}"
+                "augment: zoom_out is {low} to {high}, but must satisfy 1 <= low <= high <= {MAX_SCALE}"
             )));
         }
         Ok(())

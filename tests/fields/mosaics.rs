@@ -335,11 +335,11 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
     assert!(open_error(many).contains("mosaic with 10 image fields needs 40 images per sample: expected at most 32"));
     for (mosaic, words) in [
-        (Mosaic::new().probability(1.5), "a probability of 1.5"),
-        (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
-        (Mosaic::new().scale(1.5, 0.5), "scale of 1.5 to 0.5"),
-        (Mosaic::new().scale(1.0, 11.0), "scale of 1 to 11"),
-        (Mosaic::new().translate(0.6), "translate of 0.6"),
+        (Mosaic::new().probability(1.5), "the probability is 1.5"),
+        (Mosaic::new().scale(0.0, 1.0), "scale is 0 to 1"),
+        (Mosaic::new().scale(1.5, 0.5), "scale is 1.5 to 0.5"),
+        (Mosaic::new().scale(1.0, 11.0), "scale is 1 to 11"),
+        (Mosaic::new().translate(0.6), "translate is 0.6"),
     ] {
         let e = open_error(plain.clone().augment(Augment::resize(8, 8).mosaic(mosaic)));
         assert!(e.contains(words), "{e}");

@@ -203,8 +203,8 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     let both = open_error(loader().augment(paste().mosaic(Mosaic::new())));
     assert!(both.contains("mosaic and copy_paste in the same epoch"), "{both}");
     for (step, words) in [
-        (CopyPaste::new().probability(1.5), "copy_paste: a probability of 1.5"),
-        (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels: expected at most 64"),
+        (CopyPaste::new().probability(1.5), "copy_paste: the probability is 1.5"),
+        (CopyPaste::new().margin(65), "copy_paste: the margin is 65 pixels, but must be at most 64"),
     ] {
         let e = open_error(loader().augment(plain().copy_paste(step)));
         assert!(e.contains(words), "{e}");

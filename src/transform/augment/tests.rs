@@ -85,15 +85,15 @@ fn invalid_options_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
     };
     assert_refused(Augment::train(0), "0x0");
-    assert_refused(Augment::train(224).scale(0.5, 0.1), "scale of 0.5 to 0.1");
+    assert_refused(Augment::train(224).scale(0.5, 0.1), "scale is 0.5 to 0.1");
     assert_refused(Augment::train(224).scale(0.0, 1.0), "scale");
     assert_refused(Augment::train(224).ratio(2.0, f64::NAN), "ratio");
-    assert_refused(Augment::train(224).flip(1.5), "flip of 1.5");
-    assert_refused(Augment::eval(200, 224), "shorter side of 200");
+    assert_refused(Augment::train(224).flip(1.5), "flip is 1.5");
+    assert_refused(Augment::eval(200, 224), "shorter side is 200");
     assert_refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
     assert_refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
-    assert_refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
-    assert_refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
+    assert_refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter is 0 to 2");
+    assert_refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter is 0.1 to inf");
     assert_refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
     assert_refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
     assert_refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
@@ -101,18 +101,21 @@ fn invalid_options_are_refused() {
     assert_refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
     assert_refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
     assert_refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
-    assert_refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out with a probability of 1.5");
-    assert_refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out by 0.5 to 4: expected 1 <= low");
+    assert_refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "probability of zoom_out is 1.5");
+    assert_refused(
+        Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0),
+        "zoom_out is 0.5 to 4, but must satisfy 1 <= low",
+    );
     assert_refused(
         Augment::train(32).photometric_distort(2.0),
-        "photometric_distort: a probability of 2: expected 0 to 1",
+        "photometric_distort: the probability is 2, but must be 0 to 1",
     );
-    assert_refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
-    assert_refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
-    assert_refused(Augment::shortest_size(&[], 640), "sides of []");
+    assert_refused(Augment::random_resize(32, 40, 40), "random_resize is 40 to 40");
+    assert_refused(Augment::random_resize(32, 0, 40), "random_resize is 0 to 40");
+    assert_refused(Augment::shortest_size(&[], 640), "the sides []");
     assert_refused(
         Augment::shortest_size(&[480, 700], 640),
-        "sides of [480, 700]: expected at least one side, each from 1 to 640",
+        "the sides [480, 700], but needs at least one side, each from 1 to 640",
     );
     assert_refused(
         Augment::shortest_size(&[480], 640).output(640, 639),
@@ -122,7 +125,7 @@ fn invalid_options_are_refused() {
         Augment::preset("classification-v3", 224),
         "unknown preset \"classification-v3\": expected one of classification,",
     );
-    assert_refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
+    assert_refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation is NaN");
     Augment::train(224).output(320, 160).check().unwrap();
 }
 
@@ -151,12 +154,12 @@ fn later_epochs_can_have_different_augmentations() {
     };
     assert_refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
     assert_refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
-    assert_refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
+    assert_refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: the output is 0x0");
     assert_refused(
         mixed.clone().from_epoch(2, augment),
         "from_epoch of 2 with an augmentation that contains a from_epoch",
     );
-    assert_refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
+    assert_refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip is 2");
 }
 
 #[test]

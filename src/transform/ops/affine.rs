@@ -111,9 +111,9 @@ impl RandomAffine {
 
     fn check_options(&self) -> Result<()> {
         let check_interval = |name: &str, interval: Option<Interval>, min: f64, max: f64| match interval {
-            Some([low, high]) if !(min <= low && low <= high && high <= max) => {
-                Err(Error::config(format!("affine: {name} of {low} to {high}: expected {min} <= low <= high <= {max}")))
-            }
+            Some([low, high]) if !(min <= low && low <= high && high <= max) => Err(Error::config(format!(
+                "affine: {name} is {low} to {high}, but must satisfy {min} <= low <= high <= {max}"
+            ))),
             _ => Ok(()),
         };
         check_interval("rotate", self.rotate, -360.0, 360.0)?;
@@ -126,7 +126,7 @@ impl RandomAffine {
         match self.translate {
             Some(fractions) if !fractions.iter().all(|share| (0.0..=1.0).contains(share)) => {
                 let [across, down] = fractions;
-                Err(Error::config(format!("affine: translate of {across} and {down}: expected fractions from 0 to 1")))
+                Err(Error::config(format!("affine: translate is {across} and {down}, but both must be 0 to 1")))
             }
             _ => Ok(()),
         }
@@ -199,7 +199,7 @@ impl Operation for Perspective {
 
     fn check(&self) -> Result<()> {
         if !(0.0..=1.0).contains(&self.scale) {
-            return Err(Error::config(format!("perspective: a scale of {}: expected 0 to 1", self.scale)));
+            return Err(Error::config(format!("perspective: scale is {}, but must be 0 to 1", self.scale)));
         }
         check_probability("perspective", self.probability)
     }

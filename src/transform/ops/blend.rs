@@ -1,5 +1,3 @@
-//! [`Blend`]: mixes the results of several chains of effects.
-
 use super::effect::{PixelEffect, Scratch};
 use crate::error::resize;
 use crate::transform::{ImageMut, record};
@@ -11,7 +9,6 @@ record! {
     pub(crate) struct Blend {
         /// Position of the blend in the mixture: BEGIN, NEXT or END.
         position: u32,
-        /// Weight of the current image in the mixture.
         weight: f32,
     }
 }

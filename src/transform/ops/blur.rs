@@ -142,10 +142,10 @@ random_effect! {
     refuse |options| {
         let (kernel, (low, high)) = (options.kernel, options.sigma);
         if kernel % 2 == 0 || kernel > 2 * MAX_RADIUS + 1 {
-            return Some(format!("a kernel of {kernel} pixels: expected an odd number up to {}", 2 * MAX_RADIUS + 1));
+            return Some(format!("kernel is {kernel} pixels, but must be an odd number up to {}", 2 * MAX_RADIUS + 1));
         }
         let possible = 0.0 < low && low <= high && high.is_finite();
-        (!possible).then(|| format!("sigma of {low} to {high}: expected 0 < low <= high"))
+        (!possible).then(|| format!("sigma is {low} to {high}, but must satisfy 0 < low <= high < inf"))
     };
     draw |options, rng| Blur::new(options.kernel, rng.range(options.sigma.0, options.sigma.1));
 }
@@ -156,7 +156,6 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Like [`reflect`], but makes one reflection at a time.
     fn reflect_stepwise(mut index: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&index) {
             index = if index < 0 { -index } else { 2 * (length - 1) - index };

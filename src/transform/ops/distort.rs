@@ -1,5 +1,3 @@
-//! [`Distort`]: torchvision's `RandomPhotometricDistort`.
-
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
@@ -101,7 +99,7 @@ mod tests {
 
     #[test]
     fn photometric_distort_matches_torchvision() {
-        // The names are those of `tests/fixtures/parity/distort.py`.
+        // The names are from `tests/fixtures/parity/distort.py`.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),

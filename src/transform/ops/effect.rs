@@ -6,7 +6,6 @@ use crate::decode::Size;
 use crate::error::resize;
 use crate::transform::{ImageMut, Record};
 
-/// An effect on the pixels of a `u8` image.
 pub(crate) trait PixelEffect: Record {
     /// Name of the file with the device code, if any. The file defines
     /// `run(const EFFECT&, const Image&, Scratch&)`.
@@ -42,7 +41,7 @@ pub(crate) struct Scratch {
     /// Copy of the image, for effects that read surrounding pixels.
     copy: Vec<u8>,
     pub(super) row: Vec<f32>,
-    /// The input image, kept while the chains of AugMix run.
+    /// The input image of AugMix, which each of its chains starts from.
     pub(super) original: Vec<u8>,
     /// The weighted sum of the original image and the chains that have run so far.
     pub(super) sum: Vec<f32>,

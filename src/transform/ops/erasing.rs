@@ -105,16 +105,14 @@ impl Operation for RandomErasing {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         check_probability("erase", self.probability)?;
         if !(0.0 <= s0 && s0 <= s1 && s1 <= 1.0) {
-            return Err(Error::config(format!("erase: scale of {s0} to {s1}: expected 0 <= low <= high <= 1")));
+            return Err(Error::config(format!("erase: scale is {s0} to {s1}, but must satisfy 0 <= low <= high <= 1")));
         }
         if !(0.0 < r0 && r0 <= r1 && r1.is_finite()) {
-            return Err(Error::config(format!("erase: ratio of {r0} to {r1}: expected 0 < low <= high")));
+            return Err(Error::config(format!("erase: ratio is {r0} to {r1}, but must satisfy 0 < low <= high < inf")));
         }
         match self.fill {
             Fill::Color(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
-                Err(Error::config(format!(
-                    "erase: a deviation of {deviation}: expected a finite number that is not negative"
-                )))
+                Err(Error::config(format!("erase: the deviation is {deviation}, but must be finite and not negative")))
             }
             _ => Ok(()),
         }

@@ -1,25 +1,5 @@
 //! Operations: the steps of an augmentation that run after the resize.
 //!
-//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], the traits of effects. `random_effect`:
-//!    [`RandomEffect`], an operation that consists of a single effect.
-//! 2. `arithmetic`: sums and products with PyTorch's rounding. `wide`: a macro that compiles a loop
-//!    for each vector instruction set.
-//! 3. Effects on pixels. `tone` maps channel values. `tint` changes each pixel independently.
-//!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
-//! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
-//! 5. This file: `effects!`, the list of effects and their operations.
-//! 6. `registry`: one type for all effects, and [`SampleEffects`], the effects that were drawn for
-//!    one sample.
-//! 7. `operation`: [`Operation`], the trait of all operations.
-//! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
-//!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
-//!    `policy`: [`Policy`], such as RandAugment.
-//! 9. `op`: an enum over all operations.
-//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates
-//!     the files that describe the random effects.
-//!
-//! # How an operation is built
-//!
 //! An **operation** has options, and draws random **effects** for each sample. An effect is a
 //! [record](super::record) of all of its random values. The host code in `ops/NAME.rs` and the
 //! device code in `ops/NAME.cuh` take the same record and produce the same bits, so effects can run
@@ -127,7 +107,6 @@ pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
 pub(crate) use tests::effect_descriptions;
 
-/// Returns C declarations of the constants that the device code of effects uses.
 #[cfg(test)]
 pub(crate) fn c_constants() -> String {
     [tone::Tone::c_constants(), tint::Tint::c_constants(), warp::Warp::c_constants()].concat()

@@ -37,8 +37,8 @@ macro_rules! define_op {
     };
 }
 
-// All operations, with the names of their setters. Those from `effects!` draw at most one effect
-// for each sample.
+// All operations, with the names of their setters. The operations from `effects!` draw at most one
+// effect for each sample.
 macro_rules! define_operations {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
@@ -73,7 +73,7 @@ impl SampleEffects {
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
         if effects > MAX_PIXEL_EFFECTS {
             return Err(Error::config(format!(
-                "augment: the operations may draw {effects} effects for one sample: expected at most \
+                "augment: the operations may draw {effects} effects for one sample, but the maximum is \
                  {MAX_PIXEL_EFFECTS}"
             )));
         }

@@ -30,7 +30,6 @@ pub(crate) trait Operation {
         3
     }
 
-    /// Returns the maximum number of effects that [`draw`](Operation::draw) adds.
     fn max_effects(&self) -> usize {
         1
     }
@@ -70,5 +69,5 @@ pub(in crate::transform::ops) fn check_probability(name: &str, probability: f64)
     if (0.0..=1.0).contains(&probability) {
         return Ok(());
     }
-    Err(Error::config(format!("{name}: a probability of {probability}: expected 0 to 1")))
+    Err(Error::config(format!("{name}: the probability is {probability}, but must be 0 to 1")))
 }

@@ -3,8 +3,7 @@
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// An operation that applies one effect with a given probability. [`random_effect!`](random_effect)
-/// declares it in the file of the effect.
+/// [`random_effect!`](random_effect) implements this trait in the file of the effect.
 pub(crate) trait RandomEffect {
     type Effect: PixelEffect;
 
@@ -12,7 +11,6 @@ pub(crate) trait RandomEffect {
 
     fn probability(&self) -> f64;
 
-    /// Returns an error message if an option is invalid.
     fn invalid_option(&self) -> Option<String>;
 
     fn effect(&self, rng: &mut Rng) -> Self::Effect;

@@ -97,7 +97,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts the device's form of an effect back. Returns `None` for an unknown code.
+            /// Returns `None` for an unknown code.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -126,8 +126,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts the device's form of an effect back. Returns `None` for
-            /// [`Effect::NONE`] and for an unknown code.
+            /// Returns `None` for [`Effect::NONE`] and for an unknown code.
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(AnyValueEffect::$veffect(Record::read_words(&effect.words))),)+

@@ -65,7 +65,7 @@ random_effect! {
     probability 0.5;
     refuse |options| {
         let possible = (0.0..=1e6).contains(&options.factor);
-        (!possible).then(|| format!("a factor of {}: expected 0 to 1000000", options.factor))
+        (!possible).then(|| format!("factor is {}, but must be 0 to 1000000", options.factor))
     };
     draw |options, _| Sharpen::by(options.factor);
 }

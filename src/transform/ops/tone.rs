@@ -200,7 +200,7 @@ random_effect! {
         bits: u32 [2, 0, 1, 3, 4, 5, 6, 7, 8];
     }
     probability 0.5;
-    refuse |options| (options.bits > 8).then(|| format!("{} bits: expected 0 to 8", options.bits));
+    refuse |options| (options.bits > 8).then(|| format!("bits is {}, but must be 0 to 8", options.bits));
     draw |options, _| Tone::posterize(options.bits);
 }
 
@@ -213,7 +213,7 @@ random_effect! {
     probability 0.5;
     refuse |options| {
         let possible = (0.0..=256.0).contains(&options.threshold);
-        (!possible).then(|| format!("a threshold of {}: expected 0 to 256", options.threshold))
+        (!possible).then(|| format!("threshold is {}, but must be 0 to 256", options.threshold))
     };
     draw |options, _| Tone::solarize(options.threshold);
 }

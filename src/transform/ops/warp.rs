@@ -37,7 +37,6 @@ pub(crate) struct Sampling {
     pub(crate) fill: Option<[u8; 3]>,
 }
 
-/// An affine transformation with torchvision's parameters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Affine {
     /// Clockwise rotation in degrees.
@@ -124,7 +123,7 @@ impl Warp {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// Equals torchvision's `perspective`, which moves the corners in `from` to those in `to`, both
+    /// Equals torchvision's `perspective`, which moves the corners `from` to the corners `to`, both
     /// clockwise from the upper left. Returns `None` if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
@@ -261,8 +260,7 @@ impl Warp {
         project(inverse, (x, y))
     }
 
-    /// Maps a position in the output to the source. This is the inverse of
-    /// [`source_to_output`](Warp::source_to_output).
+    /// The inverse of [`source_to_output`](Warp::source_to_output).
     pub(crate) fn output_to_source(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         project(self.matrix(size), position)
     }

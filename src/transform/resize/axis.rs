@@ -31,14 +31,11 @@ pub(super) struct Axis {
     is_copy: bool,
 }
 
-/// The parameters that determine the filter of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
-    /// Number of positions in the source.
     pub(super) length: u32,
     /// Start and end of the source section that is mapped to the output.
     pub(super) window: (f64, f64),
-    /// Number of positions in the output.
     pub(super) outputs: u32,
     pub(super) is_mirrored: bool,
     /// The filter. [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses
@@ -229,14 +226,12 @@ impl Axis {
         (taps.start as usize, &self.coefficients[taps.first_weight as usize..taps.end_weight as usize])
     }
 
-    /// Returns the first source position of `output`, and the weights of this position and the
-    /// following ones.
+    /// Like [`taps`](Axis::taps), with weights instead of coefficients.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.first_weight as usize..taps.end_weight as usize])
     }
 
-    /// Returns the number of fractional bits.
     pub(super) fn precision(&self) -> u32 {
         self.precision
     }

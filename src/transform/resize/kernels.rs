@@ -1,5 +1,3 @@
-//! [`Kernels`]: the functions that each instruction set implements.
-
 use super::table::Table;
 
 /// The resize functions of one instruction set. The module of the set creates this struct only if

@@ -1,5 +1,3 @@
-//! [`Resizer`]: crops, resizes and flips images.
-
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
 #[cfg(target_arch = "aarch64")]
@@ -209,8 +207,6 @@ impl Resizer {
         }
     }
 
-    /// Writes the rows of the target to `out_rows`. `source` starts at the first pixel of the
-    /// region.
     fn resize_vertically_first<'a>(
         &mut self,
         source: &[u8],
@@ -357,7 +353,6 @@ mod tests {
     const FILTERS: [Interpolation; 4] =
         [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic, Interpolation::Lanczos];
 
-    /// Resizes horizontally, rounds to bytes, resizes vertically, and rounds again.
     fn resize_naively(pixels: &Pixels, output: Size, resampling: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
@@ -408,9 +403,8 @@ mod tests {
         }
     }
 
-    /// Tests that resizing only the pixels under a crop equals resizing the whole image and
-    /// cropping it, whether an axis shrinks, grows or keeps its size. Evaluation crops after
-    /// resizing.
+    /// Resizes only the pixels under a crop, and compares the result with resizing the whole image
+    /// before the crop. An axis shrinks, grows or keeps its size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);

@@ -31,7 +31,6 @@ pub(super) struct Taps {
     pub(super) depth: usize,
     /// Number of fractional bits of the coefficients.
     pub(super) precision: u32,
-    /// Number of pixels in the output row.
     pub(super) outputs: usize,
     /// Number of bytes of the row, from the start of the axis's span, that the vector code may
     /// read.

@@ -1,5 +1,3 @@
-//! [`Kind`]: the kinds of effects.
-
 /// An effect that a policy may draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {

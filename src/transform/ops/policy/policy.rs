@@ -289,7 +289,7 @@ impl Operation for Policy {
             if (min..=max).contains(&value) {
                 Ok(())
             } else {
-                refuse(format!("{name} of {value}: expected {min} to {max}"))
+                refuse(format!("{name} is {value}, but must be {min} to {max}"))
             }
         };
         let max_effects = MAX_PIXEL_EFFECTS as u32;
@@ -297,18 +297,18 @@ impl Operation for Policy {
             PolicyKind::Rand { effects, magnitude } => {
                 check_range("rand_augment: bins", self.bins, 2, 1000)?;
                 check_range("rand_augment: magnitude", *magnitude, 0, self.bins - 1)?;
-                check_range("rand_augment: number of effects", *effects, 0, max_effects)
+                check_range("rand_augment: the number of effects", *effects, 0, max_effects)
             }
             PolicyKind::Trivial => check_range("trivial_augment_wide: bins", self.bins, 2, 1000),
             PolicyKind::Auto(_) => Ok(()),
             PolicyKind::Mix { severity, chains, depth, alpha, .. } => {
                 check_range("aug_mix: severity", *severity, 1, 10)?;
-                check_range("aug_mix: number of chains", *chains, 1, max_effects)?;
-                check_range("aug_mix: number of effects in a chain", depth.unwrap_or(1), 1, max_effects)?;
+                check_range("aug_mix: the number of chains", *chains, 1, max_effects)?;
+                check_range("aug_mix: the number of effects in a chain", depth.unwrap_or(1), 1, max_effects)?;
                 if *alpha > 0.0 && alpha.is_finite() {
                     return Ok(());
                 }
-                refuse(format!("aug_mix: alpha of {alpha}: expected a positive number"))
+                refuse(format!("aug_mix: alpha is {alpha}, but must be a positive finite number"))
             }
             PolicyKind::Timm(Timm { text, parsed_policy }) => match parsed_policy {
                 Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Tests that the magnitudes and frequencies of the policies equal those of torchvision and timm.
+//! Tests that the policies have the magnitudes and frequencies of torchvision and timm.
 
 use std::collections::HashMap;
 
@@ -222,11 +222,11 @@ fn numbers_out_of_range_are_rejected() {
         let e = policy.check().unwrap_err();
         assert!(e.cause().contains(cause), "{e}");
     };
-    assert_refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: expected 0 to 30");
-    assert_refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: expected 0 to 16");
-    assert_refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: expected 2 to 1000");
-    assert_refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: expected 1 to 10");
-    assert_refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: expected 1 to 16");
+    assert_refused(Policy::rand_augment(2, 31), "rand_augment: magnitude is 31, but must be 0 to 30");
+    assert_refused(Policy::rand_augment(17, 9), "the number of effects is 17, but must be 0 to 16");
+    assert_refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins is 1, but must be 2 to 1000");
+    assert_refused(Policy::aug_mix().severity(11), "aug_mix: severity is 11, but must be 1 to 10");
+    assert_refused(Policy::aug_mix().chains(0, None), "the number of chains is 0, but must be 1 to 16");
     assert_refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
     assert_refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
 }

@@ -142,7 +142,6 @@ fn effects_match_torchvision() {
     }
 }
 
-/// Like [`compare_effects`], for resizes.
 fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
     let (size, image) = original("image.png");
     let mut pixels = Pixels::new();
