@@ -86,8 +86,8 @@ impl Packing {
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
 /// two fields into four arrays: the tokens, the document of each token, the position of each token
 /// in its document, and the document ends. A key such as `corpus.bin/17-90c2ab41` consists of the
-/// file name, the index of the row among the rows of the file, and a hash of the positions and lengths
-/// of its documents.
+/// file name, the index of the row among the rows of the file, and a hash of the positions and
+/// lengths of its documents.
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
 /// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of

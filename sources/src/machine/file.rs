@@ -102,22 +102,18 @@ pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Returns whether `path` exists. Fails if the operating system cannot examine it.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some())
 }
 
-/// Returns whether `path` is a folder. Fails if the operating system cannot examine it.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
-/// Returns whether `name` has this extension, ignoring ASCII case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }
 
-/// Returns whether `path` is a file. Fails if the operating system cannot examine it.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_file()))
 }

@@ -59,7 +59,6 @@ impl Identity {
         Ok(Some(now.len))
     }
 
-    /// Returns the length of the file when it was opened.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

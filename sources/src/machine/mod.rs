@@ -1,13 +1,4 @@
 //! Local file I/O and thread pools.
-//!
-//! 1. `file`: opens and reads whole files. `slashes`: converts path separators to `/`.
-//! 2. `bytes`: reads ranges of large files. `pages`: loads pages of memory maps. `identity`:
-//!    detects that a file was replaced or modified.
-//! 3. `index_file`: reads and writes index files next to datasets. `hash`: a 64-bit hash, used for
-//!    index files, for example.
-//! 4. `temp_files`: temporary files with unique names, and file locks.
-//! 5. `parallel`: runs work on several threads. `pool`: a thread pool that joins its threads.
-//! 6. `retry`: retries after transient errors. `cancel`: cancels reads.
 
 pub(super) mod bytes;
 pub(super) mod cancel;

@@ -53,7 +53,8 @@ pub(crate) struct MessageHints {
     pub(crate) image: Option<String>,
     /// Advice on how to get or omit the label, if there is any.
     pub(crate) label: Option<Arc<str>>,
-    /// Names of the fields that a view created by [`Source::select_fields`](crate::Source::select_fields) omits.
+    /// Names of the fields that a view created by
+    /// [`Source::select_fields`](crate::Source::select_fields) omits.
     pub(crate) omitted_fields: Vec<String>,
 }
 
@@ -268,7 +269,8 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// Returns the [encoded](Value::encoded) content of field `name`. Only numbers and lists are copied.
+    /// Returns the [encoded](Value::encoded) content of field `name`. Only numbers and lists are
+    /// copied.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }

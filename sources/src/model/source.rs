@@ -172,16 +172,15 @@ pub trait Source: Send + Sync {
     ///
     /// A loader calls this method when the program requests an epoch, on the requesting thread, and
     /// before it prepares an epoch in advance. If the check fails, the epoch ends before its first
-    /// batch. If the source has a [prefetcher](Source::prefetcher), opening the loader also calls this
-    /// method, and fails if the check fails.
+    /// batch. If the source has a [prefetcher](Source::prefetcher), opening the loader also calls
+    /// this method, and fails if the check fails.
     ///
     /// Other threads may read samples or run the same check at the same time.
     ///
-    /// For the sources of this crate, the check fails if a shard was modified in place. Databases
-    /// may be modified. If a file was removed or replaced, a warning is logged, because the open
-    /// file can still be read. [`Lmdb`](crate::Lmdb) checks its file immediately.
-    /// [`Tar`](crate::Tar) checks each shard when one of its samples is next read, and reports the
-    /// error for that sample.
+    /// Most sources of this crate check a file only when one of its samples is next read. If a
+    /// shard was modified in place, reading this sample fails. Some sources, such as
+    /// [`Lmdb`](crate::Lmdb), check their files immediately. Databases may be modified. If a file
+    /// was removed or replaced, a warning is logged, because the open file can still be read.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if a file has changed. The error states the

@@ -20,8 +20,8 @@ use crate::options::{DataFormat, Options};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, if the format is not recognized (the message lists the formats), or
-/// if the dataset cannot be opened. Also fails if a folder contains both shards and images.
+/// If the path does not exist, if the format is not recognized, or if the dataset cannot be opened.
+/// Also fails if a folder contains both tar shards and images.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }

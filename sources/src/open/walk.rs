@@ -21,7 +21,6 @@ impl DataFormat {
         })
     }
 
-    /// Returns whether the file at `path` has this format. `start` is the beginning of the file.
     fn matches_file(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
@@ -102,7 +101,6 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
     }
 }
 
-/// Yields `format` if it is given, and all formats if not.
 fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
     DATA_FORMATS.iter().filter(move |other| format.is_none_or(|format| format.name == other.name))
 }

@@ -76,7 +76,6 @@ impl DataFormat {
         }
     }
 
-    /// Fails if `location` names a part of a dataset.
     pub(crate) fn check_whole(&self, location: &DatasetLocation) -> Result<()> {
         let Some(part) = &location.part else { return Ok(()) };
         Err(Error::config(format!("{} datasets have no parts: remove {part:?} from the path", self.name))

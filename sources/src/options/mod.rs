@@ -1,10 +1,4 @@
 //! Options for opening a dataset.
-//!
-//! 1. `options`: [`Options`], for all formats.
-//! 2. `dataset`: [`Dataset`], a path or an open source.
-//! 3. `format`: [`DataFormat`], a dataset format.
-//! 4. `table`: [`TableOptions`], which describe the columns of a table. `column_choice`: the table
-//!    options that apply to every format with columns.
 
 mod column_choice;
 mod dataset;

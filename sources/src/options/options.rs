@@ -105,9 +105,9 @@ impl Options {
 
     /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is `a/1.png` in
     /// `folder`, or the file with the same name and the extension `.npy`, `.tif`, `.tiff`, `.gif`,
-    /// `.bmp` or `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. A relative
-    /// `folder` is resolved against the parent of the image folder. A `*` in the last component of
-    /// `folder` represents the name of the image, as in `train_masks/*_mask`.
+    /// `.bmp` or `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. A
+    /// relative `folder` is resolved against the parent of the image folder. A `*` in the last
+    /// component of `folder` represents the name of the image, as in `train_masks/*_mask`.
     ///
     /// Reading a sample without a mask fails. Masks without an image are ignored with a warning.
     /// With this option, opening a dataset that is not an image folder fails.

@@ -11,7 +11,7 @@ use super::{Since, StageStats, ratio};
 #[serde(default)]
 #[non_exhaustive]
 pub struct NetworkStats {
-    /// Number of requests, including retries and listings.
+    /// Number of requests, including retries, hedges and listings.
     pub requests: u64,
     /// Number of retries after an error.
     pub retries: u64,

@@ -52,7 +52,6 @@ struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// Downloads the dataset at `url`. Returns `None` if nothing exists there.
     fn download_dataset(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((parent, name)) = split(url) else { return self.download_folder(url) };
         if let Some(root) = (self.companions.folder)(url) {

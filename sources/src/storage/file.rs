@@ -116,7 +116,6 @@ impl OpenFile {
         self.last_checked.load(Ordering::Relaxed)
     }
 
-    /// Returns the object and its store, or `None` unless the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.content {
             Content::Stored { object, remote } => Some((object, remote)),

@@ -17,7 +17,6 @@ pub(crate) struct Files<T> {
     files: Vec<(OpenFile, T)>,
     /// Index of the first sample of each file, followed by the total number of samples.
     starts: Vec<usize>,
-    /// Number of times that [`check`](Files::check) has been called.
     requested_checks: AtomicU64,
 }
 
@@ -55,7 +54,6 @@ macro_rules! delegate_to_files {
 pub(crate) use delegate_to_files;
 
 impl<T> Files<T> {
-    /// Numbers the samples of `files`. `count` returns the number of samples in a file.
     pub(crate) fn new(files: Vec<(OpenFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
         for (file, layout) in &files {
@@ -114,7 +112,6 @@ impl<T> Files<T> {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Returns the store, or `None` if the files are local.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }
@@ -123,7 +120,6 @@ impl<T> Files<T> {
         self.remote().map(|remote| remote.network_stats())
     }
 
-    /// Returns the size of the prefetch buffer in bytes, or 0 for local files.
     pub(crate) fn prefetch_bytes(&self) -> usize {
         self.remote().map_or(0, |_| max_prefetch_bytes(self.files.iter().map(|(file, _)| file.len())))
     }

@@ -19,7 +19,6 @@ pub(crate) struct DatasetLocation {
 }
 
 impl DatasetLocation {
-    /// Returns the location of `path`, a local path or the URL of a registered store.
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
         let (path, storage) = match Location::of(path) {
             Location::Path(path) => (path, Storage::Machine { mapped }),
@@ -86,7 +85,6 @@ impl DatasetLocation {
         }
     }
 
-    /// Downloads a dataset in a store, and returns its local location.
     pub(crate) fn downloaded(&self, companions: &Companions, mapped: bool) -> Result<Self> {
         let Storage::Store { remote, .. } = &self.storage else { return Ok(self.clone()) };
         let path = download(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;

@@ -42,8 +42,6 @@ impl<'a> Siblings<'a> {
         Ok(Siblings { tree, files: tree.file_names()?, image_folders })
     }
 
-    /// Returns the first file in the folder that has one of `extensions` and has leading bytes that
-    /// satisfy `matches`.
     pub(crate) fn file(&self, extensions: &[&str], matches: fn(&[u8]) -> bool) -> Result<Option<&str>> {
         let has_extension = |name: &&String| {
             Path::new(name).extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e))

@@ -57,7 +57,6 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// Returns the text before a suffix such as `-00000-of-00003`, or `None` without such a suffix.
 fn without_shard_number(stem: &str) -> Option<&str> {
     parse_shard_name(stem).map(|(split, _, _)| split)
 }
@@ -165,7 +164,6 @@ fn is_hub_dataset(path: &Path) -> bool {
     })
 }
 
-/// Groups files by split. The splits are sorted by name. `name` returns the name of a file.
 pub(crate) fn group_by_split<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {

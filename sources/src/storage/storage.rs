@@ -34,7 +34,6 @@ impl Storage {
         storage
     }
 
-    /// Lists the objects under `url` in a store, unless they have already been listed.
     pub(crate) fn list(&mut self, url: &str) -> Result<()> {
         let Storage::Store { remote, listed } = self else { return Ok(()) };
         let url = url.trim_end_matches('/');
@@ -128,7 +127,6 @@ impl Storage {
         }
     }
 
-    /// Reads a file, or returns `None` if it does not exist.
     pub(crate) fn find(&self, path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, max_bytes)).transpose();
@@ -147,8 +145,7 @@ impl Storage {
         object.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), max_bytes)).transpose()
     }
 
-    /// Calls a function for each item on several threads. Results are in the order of the items.
-    /// The error is that of the first failed item.
+    /// Returns the results in the order of the items. The error is that of the first failed item.
     pub(crate) fn in_parallel<T: Sync, R: Send>(
         &self,
         items: &[T],

@@ -73,7 +73,6 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns the sorted names of all files, without hidden files.
     pub(crate) fn file_names(self) -> Result<Vec<String>> {
         let files =
             self.entries().filter_map(|entry| entry.map(|(name, is_folder)| (!is_folder).then_some(name)).transpose());
@@ -82,7 +81,6 @@ impl<'a> Tree<'a> {
         Ok(names)
     }
 
-    /// Returns the number of files with this extension, without hidden files.
     pub(crate) fn count_files(self, extension: &str) -> Result<usize> {
         let matches = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
@@ -102,7 +100,6 @@ impl<'a> Tree<'a> {
         self.leading_bytes(name, HEAD_BYTES)
     }
 
-    /// Like [`first_bytes`](Tree::first_bytes), but returns up to `len` bytes.
     pub(crate) fn leading_bytes(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
@@ -171,7 +168,6 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// Yields each object below the URL with its relative name, without hidden objects.
     fn objects_below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),

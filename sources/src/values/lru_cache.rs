@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. It never evicts by itself: the caller limits its size with
-/// [`shrink`](LruCache::shrink).
+/// Never evicts by itself: the caller limits its size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,

@@ -83,10 +83,11 @@ impl Candidate {
     }
 }
 
-/// Selects the image column among columns of arrays. This is the column `requested`, if it is
-/// given. If not, it is a column of `u8` arrays with a channel axis, preferably with a common name,
-/// or else a column of `u8` arrays that may be [gray images](Candidate::is_gray) and that has a
-/// common name or is the only column of `u8` arrays with at least two axes.
+/// Selects the image column among columns of arrays. If a column is `requested`, selects this
+/// column, or none if it does not contain `u8` arrays with at least two axes. If not, selects a
+/// column of `u8` arrays with a channel axis, preferably with a common name, or else a column of
+/// `u8` arrays that may be [gray images](Candidate::is_gray) and that has a common name or is the
+/// only column of `u8` arrays with at least two axes.
 ///
 /// Fails if the position of the channel axis is ambiguous, if the requested column contains `u8`
 /// arrays that are not images, or if a different column is at least as likely to be the image, such

@@ -69,7 +69,6 @@ impl VideoFile {
         &self.file.path
     }
 
-    /// Fails if the file has changed since it was opened.
     pub(crate) fn check(&self) -> Result<()> {
         self.file.check()
     }

@@ -78,9 +78,8 @@ impl ClipsOptions {
     /// The default is 0.
     ///
     /// A loader draws the start of each sample from the sample's random numbers, with equal
-    /// probability for each start in this range at which the clip lies inside the video. The frames
-    /// thus depend only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start
-    /// anywhere.
+    /// probability for each start in this range at which the clip lies inside the video. With
+    /// `usize::MAX`, a clip may start anywhere.
     ///
     /// In a loader, a sample contains only the frames of the drawn clip. In contrast,
     /// [`Source::read`](crate::Source::read) returns the frames for every possible start, as

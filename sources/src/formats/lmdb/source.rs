@@ -57,13 +57,13 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///
 /// For other values, implement [`ValueFormat`].
 ///
-/// **Pickles** may contain only plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy
-/// arrays of numbers. If a pickle contains any other object, reading it fails with an error that
-/// names the object's type. Reading a pickle never executes code. Opening reads up to 64 samples to
-/// find the columns; if a dict that is read later contains an unknown key, reading its sample
-/// fails, unless columns are selected. If no column contains encoded images, `uint8` arrays of
-/// pixels are used as images. Their color order is RGB unless [`bgr`](Lmdb::bgr) is called. If
-/// labels are text, opening reads all values.
+/// **Pickles** may contain only plain data: `None`, booleans, numbers, text, bytes, tuples, lists,
+/// dicts, and NumPy arrays of numbers. If a pickle contains any other object, reading it fails with
+/// an error that names the object's type. Reading a pickle never executes code. Opening reads up to
+/// 64 samples to find the columns; if a dict that is read later contains an unknown key, reading
+/// its sample fails, unless columns are selected. If no column contains encoded images, `uint8`
+/// arrays of pixels are used as images. Their color order is RGB unless [`bgr`](Lmdb::bgr) is
+/// called. If labels are text, opening reads all values.
 ///
 /// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
 /// name may be omitted if the file contains a single named database and no samples outside it.

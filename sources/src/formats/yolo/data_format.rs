@@ -52,7 +52,6 @@ fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns whether a YAML file has the keys of a YOLO dataset. `start` is the beginning of the file.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

@@ -1,12 +1,4 @@
 //! Prefetches samples from stores.
-//!
-//! 1. `remote`: [`Remote`], which reads the byte ranges of samples from a store, prefetched if
-//!    possible, and retries failed requests.
-//! 2. `request`: the byte ranges of a dataset, counters of requests, and the retry policy.
-//! 3. `fetcher`: prefetches samples in the order of one loader.
-//! 4. `piece`: a request for one or more samples, and its response.
-//! 5. `plan`: merges the byte ranges of adjacent samples into requests.
-//! 6. `pace`: controls the number of requests in flight, and decides when a request is late.
 
 mod fetcher;
 mod pace;

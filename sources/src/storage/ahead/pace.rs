@@ -18,13 +18,12 @@ use std::time::Duration;
 
 /// Number of bytes in a request of weight 1.
 const BYTES_PER_WEIGHT: u64 = 256 << 10;
-/// Weight that may be in flight after the ramp. A first batch of 256 samples of up to 256 KiB then takes
-/// two round trips.
+/// Weight that may be in flight after the ramp. A first batch of 256 samples of up to 256 KiB then
+/// takes two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
-/// Minimum window at the start of the ramp.
 const MIN_FIRST_WINDOW: f64 = 8.0;
-/// Weight that each response adds to the window during the ramp. If the first batch has few samples,
-/// the window is full two or three round trips after its first response.
+/// Weight that each response adds to the window during the ramp. If the first batch has few
+/// samples, the window is full two or three round trips after its first response.
 const RAMP_STEP: f64 = 4.0;
 const MIN_WINDOW: f64 = 16.0;
 /// Maximum weight in flight, which corresponds to 512 MiB.
@@ -77,15 +76,14 @@ pub(super) fn weight(bytes: u64) -> usize {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trial {
-    /// Measures the rate with the initial window.
     First,
-    /// Measures the rate with a larger window.
     More,
-    /// Measures the rate with a smaller window.
     Fewer,
     /// Keeps the window for a while, in case the network changes. The trial after the pause uses
     /// more requests if `try_more` is true, and fewer if not.
-    Pause { try_more: bool },
+    Pause {
+        try_more: bool,
+    },
 }
 
 impl Trial {
@@ -131,18 +129,12 @@ impl Responses {
 }
 
 pub(super) struct Pace {
-    /// Maximum weight in flight.
     window: f64,
-    /// The window with the best rate so far.
     best_window: f64,
-    /// The rate to which the rates of trials are compared.
     best_rate: f64,
     trial: Trial,
-    /// Number of rounds to wait before a trial with more requests.
     pause_rounds: u32,
-    /// Number of rounds since the trial started.
     rounds: u32,
-    /// The responses after the trial's warm-up.
     measured_responses: Responses,
     round_responses: Responses,
     /// Start of the last overload. After the first overload, there are no more trials, and the
@@ -150,7 +142,6 @@ pub(super) struct Pace {
     last_overload: Option<Duration>,
     /// The last latencies, in seconds.
     latencies: Vec<f64>,
-    /// Index in `latencies` of the latency to replace next.
     next_latency: usize,
     sent: u64,
     hedges: u64,
@@ -187,8 +178,6 @@ impl Pace {
         self.trial == Trial::First && self.window < self.best_window && self.last_overload.is_none()
     }
 
-    /// Returns whether one more request may be sent while `requests` requests with the total weight
-    /// `weight` are in flight.
     pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
     }
@@ -240,7 +229,6 @@ impl Pace {
         }
     }
 
-    /// Ends a round during which requests were nearly always queued.
     fn end_round(&mut self, round_responses: &Responses) {
         if self.last_overload.is_some() {
             self.window = (self.window + 1.0).min(MAX_WINDOW);
@@ -304,7 +292,6 @@ impl Pace {
         (self.trial, self.rounds, self.measured_responses) = (trial, 0, Responses::default());
     }
 
-    /// Halves the window once per overload.
     pub(super) fn record_refusal(&mut self, now: Duration) {
         if self.last_overload.is_none_or(|overload| now >= overload + OVERLOAD_DURATION) {
             self.last_overload = Some(now);
@@ -312,8 +299,6 @@ impl Pace {
         }
     }
 
-    /// Returns the latency beyond which a request is late, or `None` while too few latencies are
-    /// known.
     pub(super) fn late_after(&self) -> Option<Duration> {
         if self.latencies.len() < MIN_LATENCIES {
             return None;
@@ -324,7 +309,6 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE_AFTER))
     }
 
-    /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn try_hedge(&mut self) -> bool {
         let may_hedge = self.last_overload.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED_RATIO * self.sent as f64;
         self.hedges += u64::from(may_hedge);
@@ -346,7 +330,6 @@ mod tests {
         delay: f64,
         /// Size of the router's buffer in bytes.
         buffer: f64,
-        /// Size of a request in bytes.
         size: u64,
     }
 

@@ -19,7 +19,6 @@ pub(super) struct Piece {
     pub(super) range: Range<u64>,
     /// The first batch that needs the piece.
     pub(super) batch: BatchIndex,
-    /// Number of samples that have not been read yet.
     pub(super) unread_samples: usize,
     pub(super) outcome: Arc<PendingOutcome>,
     pub(super) is_complete: bool,
@@ -62,7 +61,6 @@ pub(super) enum Outcome {
     Failed(Error),
     /// The piece was dropped, so its samples must be read directly.
     Dropped,
-    /// The reader was [canceled](crate::CancelToken).
     Canceled,
 }
 

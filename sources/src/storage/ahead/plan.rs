@@ -42,8 +42,6 @@ pub(super) fn reserved_gap_bytes(len: usize) -> usize {
     len.min(FREE_GAP_BYTES as usize) + len / WASTE_DIVISOR as usize
 }
 
-/// Returns whether `b` starts at most [`FREE_GAP_BYTES`] bytes after the end of `a`, in the same
-/// object.
 fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE_GAP_BYTES
 }
@@ -156,7 +154,6 @@ mod tests {
             pieces(headers.clone(), unused).iter().map(|piece| piece.range.end - piece.range.start).sum()
         };
         assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
-        // No merged request exceeds the size limit.
         let large: Vec<_> = (0..10).map(|n| range_of(n, n, 0, n * m..n * m + m)).collect();
         assert!(merged(&large).iter().all(|(_, range, _, _)| range.end - range.start <= MAX_REQUEST_BYTES));
     }

@@ -92,7 +92,6 @@ impl Remote {
         self.fetchers().iter().any(|fetcher| fetcher.is_planned(sample))
     }
 
-    /// Fills `out` from `object` at offset `offset`, without prefetched bytes.
     pub(crate) fn read_direct(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
             // The store may still be writing after a canceled read has returned, so it gets a

@@ -171,8 +171,8 @@ impl Counts {
     }
 }
 
-/// Returns a random duration between half of the nominal pause and all of it, so that requests that
-/// fail together are not retried together.
+/// Returns a duration between half of the nominal pause and all of it, depending on `salt`, so that
+/// requests that fail together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     let nominal_pause = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;

@@ -12,9 +12,9 @@ use super::allowed;
 use super::nodes::{Callable, Id, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Reads a pickle of plain data in any protocol from 0 to 5: numbers, text, bytes, tuples, lists,
-/// dicts, and NumPy arrays of numbers. No code in the pickle is executed, and memory use is at most
-/// proportional to its length. Errors state the offset of the opcode that failed.
+/// Reads a pickle of plain data in any protocol from 0 to 5: `None`, booleans, numbers, text,
+/// bytes, tuples, lists, dicts, and NumPy arrays of numbers. Errors state the offset of the opcode
+/// that failed.
 pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }

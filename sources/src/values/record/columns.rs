@@ -291,9 +291,9 @@ impl Columns {
         Ok(self)
     }
 
-    /// Assigns class indices to text labels. `visit_rows` must call its argument with the index and the
-    /// label of each row. `classes` is the user's class list. If `lenient` is true, a class outside
-    /// the list is an error only when one of its samples is read.
+    /// Assigns class indices to text labels. `visit_rows` must call its argument with the index and
+    /// the label of each row. `classes` is the user's class list. If `lenient` is true, a class
+    /// outside the list is an error only when one of its samples is read.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,

@@ -195,7 +195,6 @@ impl Rows {
         self.column_uses.field_names()
     }
 
-    /// Returns the class names, or an empty slice if the labels are not text.
     pub(crate) fn classes(&self) -> &[String] {
         self.column_uses.classes()
     }
