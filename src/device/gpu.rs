@@ -28,7 +28,6 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates device memory. Dropping the buffer frees the memory once all work that was
     /// submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Returns the device address of `offset..offset + bytes`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
@@ -47,7 +46,6 @@ pub trait Gpu: Clone + Send + Sync + 'static {
 
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
-    /// Records `event` after the work that is queued in `stream`.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
     /// Makes later work in `stream` wait for the most recent recording of `event`, if there is one.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
@@ -107,7 +105,6 @@ pub trait Gpu: Clone + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum Recorded {
-    /// The event was recorded.
     Yes,
     /// The event cannot be recorded while a stream is being captured.
     NotNow,

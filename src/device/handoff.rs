@@ -24,10 +24,8 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks of the marks.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// The result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
     At(M),
@@ -37,7 +35,6 @@ pub(crate) enum Marked<M> {
     Unable,
 }
 
-/// Sets marks in the work of all devices, and checks them.
 pub(crate) trait Marker: Send + Sync + 'static {
     type Mark: Send;
 
@@ -63,7 +60,6 @@ pub(crate) struct Handoff<W: Marker, T: Send + 'static> {
 
 struct Shared<W> {
     marker: W,
-    /// Number of slots that are not yet free.
     open_slots: AtomicUsize,
     idle_start: Mutex<Instant>,
     /// Whether a slot cannot be marked until a capture ends.

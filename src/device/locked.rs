@@ -8,7 +8,7 @@ use crate::sampler::Rank;
 /// the keeper, which prevents reuse of slots while a device may still be reading them.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver, or if a driver call fails.
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if this build does not support any driver.
 #[cfg(feature = "cuda")]
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<(Vec<SlotMemory>, MakeKeeper)> {

@@ -5,17 +5,6 @@
 //! for the conversion.
 //! `README.md` describes the design, and explains what tests can show without a GPU.
 //!
-//! 1. `spec`: the arrays of a device batch, and the layout of device memory.
-//! 2. `gpu`: the `Gpu` trait, through which the ring and its batches use a device.
-//! 3. `ring`: the thread that uploads batches ahead of the consumer, and the events that order the
-//!    work.
-//! 4. `handoff`: prevents reuse of page-locked host batches while a device may still be reading
-//!    them. `locked`: allocates these batches.
-//! 5. `batch`: [`DeviceBatch`], which the consumer holds, and its [`DeviceTensor`]s.
-//! 6. `dlpack`: shares the memory of a batch with other frameworks. `copy`: copies a field to
-//!    separate memory.
-//! 7. `nvidia`: implements `Gpu` with the CUDA driver.
-//!
 //! The ring and its batches depend only on the `Gpu` trait. Tests run them on a simulated device
 //! (`tests::sim`) with one thread per stream and random delays.
 

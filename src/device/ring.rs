@@ -5,15 +5,6 @@
 //! consumer's thread makes no blocking device calls. Instead, each stream waits, on the device, for
 //! exactly the event that it needs. The ring allocates `prefetch + 1` slots of device memory.
 //!
-//! 1. `device_stats`: statistics on device memory and copies. `timing`: measures durations on the
-//!    device's clock.
-//! 2. `shared`: a device slot, and the state that the ring, the thread and the batches share.
-//! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch with images that workers
-//!    decode again.
-//! 4. `thread`: the copy thread. `in_flight`: the copies and kernels that are still running on the
-//!    device. `on_time`: makes timed waits end on time while a request is decoded.
-//! 5. [`Ring`] (in this file): the consumer's side.
-//!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
 //! convert stream                                                             wait copied   convert   record ready, converted[s]
@@ -311,8 +302,9 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Makes the consumer's stream wait for the next batch. The host waits until all work for the
-    /// batch has been queued and, if the device decodes images, until these are decoded.
+    /// Makes the consumer's stream wait for the next batch, unless batches are ordered when they are
+    /// taken. The host waits until all work for the batch has been queued and, if the device decodes
+    /// images, until these are decoded.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let order_on_take = self.shared.is_ordered_when_taken();
         if !order_on_take && self.shared.failure().is_none() {

@@ -22,7 +22,6 @@ pub struct Spec {
     /// Samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
-    /// The images that the device may decode, if there are any.
     pub(crate) decoding: Option<Decoding>,
     /// The lanes for small batches, if these overlap.
     pub(crate) lanes: Option<Lanes>,
@@ -79,7 +78,6 @@ pub(crate) enum Origin {
     /// `records`, normalizes the images, and converts them to the field's dtype and to `layout`.
     Converted {
         span: usize,
-        /// Images per sample: the frames of a clip, or 1.
         frames: usize,
         height: usize,
         width: usize,
@@ -94,7 +92,6 @@ pub(crate) enum Origin {
     SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
-/// The format of images on the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
@@ -210,7 +207,6 @@ impl Spec {
         }
     }
 
-    /// Returns the device memory for `prefetch` batches ahead of the consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
         let SlotLayout { slot_bytes, mut staging_bytes, mut scratch_bytes, .. } = self.layout();
         // One buffer is filled while images in the other are converted.
@@ -228,8 +224,8 @@ impl Spec {
         self.layout_for(self.batch)
     }
 
-    /// Returns the layout of a small batch. The offsets in the slot are those of
-    /// [`layout`](Spec::layout), but the staging buffer and the scratch memory are smaller.
+    /// Returns the layout of a small batch. The offsets in the slot equal those of
+    /// [`layout`](Spec::layout). The staging buffer and the scratch memory are smaller.
     pub(crate) fn small_layout(&self) -> Option<SlotLayout> {
         self.lanes.map(|lanes| self.layout_for(lanes.samples))
     }
@@ -361,7 +357,6 @@ impl Decoding {
 }
 
 impl Array {
-    /// Sets how an image array is produced from host span `span`.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, needs_retouch } = target;
         let [ref clip @ .., height, width, _] = self.field.shape[..] else {
@@ -415,7 +410,6 @@ pub(crate) struct SlotLayout {
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
     pub(crate) size: (usize, usize),
-    /// Images per sample.
     pub(crate) frames: usize,
     /// Host span of the records.
     pub(crate) span: usize,
@@ -451,7 +445,6 @@ impl Upload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ComputeStep {
     pub(crate) array: usize,
-    /// Images per sample.
     pub(crate) frames: usize,
     pub(crate) source: Location,
     pub(crate) output: usize,
@@ -474,12 +467,10 @@ pub(crate) struct DeviceMemory {
     /// Number of staging buffers, which hold u8 images until they are converted.
     pub(crate) staging_buffers: usize,
     pub(crate) staging_bytes: usize,
-    /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Size of the device memory in bytes.
     pub(crate) fn total_bytes(&self) -> usize {
         self.scratch_offset() + self.scratch_bytes
     }

@@ -57,16 +57,13 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
     Drop,
-    /// Drops the batches on a different thread.
     DropElsewhere,
     Exact,
 }
 
-/// What the simulated driver can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
     Current,

@@ -53,7 +53,6 @@ pub struct Convert {
     height: u32,
     width: u32,
     block: u32,
-    /// Number of pixels per thread block.
     pixels_per_block: u32,
     normalize: ScaleBias,
 }
@@ -117,9 +116,6 @@ impl Convert {
     /// The records must have been written by [`SampleOps`], with partners below `args.count`. The
     /// ranges of memory must not overlap. Streams and events must order this work with all other
     /// accesses to these ranges. `self` must not be dropped before the work is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
@@ -141,9 +137,6 @@ pub struct Retouch {
 
 impl Retouch {
     /// Loads the kernel for images of `height` by `width` pixels.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         let kernel = Kernel::load(context, "retouch".into())?;
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
@@ -154,9 +147,6 @@ impl Retouch {
     ///
     /// # Safety
     /// See [`Convert::launch`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
@@ -192,9 +182,6 @@ impl SoftLabels {
     ///
     /// # Safety
     /// See [`Convert::launch`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
         let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
@@ -210,7 +197,6 @@ struct EntryPoint {
     name: String,
     /// Number of adjacent pixels that a thread reads and writes together.
     pixels_per_group: usize,
-    /// Number of groups per thread.
     groups_per_thread: usize,
 }
 

@@ -222,7 +222,6 @@ impl Stage {
     }
 }
 
-/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,
@@ -286,9 +285,6 @@ impl Decode {
     /// `layout.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory
     /// must not overlap. Streams and events must order this work with all other accesses to these
     /// ranges. `self` must not be dropped before the work is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, layout: DecodeAt) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.launch_in_parts(stream, memory, layout, layout.parts()) }
@@ -298,9 +294,6 @@ impl Decode {
     ///
     /// # Safety
     /// See [`launch`](Decode::launch).
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) unsafe fn launch_in_parts(
         &self,
         stream: &Stream,
@@ -340,9 +333,6 @@ impl Decode {
     /// See [`launch`](Decode::launch). The previous stages must have been queued for the same
     /// samples. If a record is a copy, they must also have been queued for the sample with the
     /// original record.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn launch_stage(
         &self,
         stream: &Stream,

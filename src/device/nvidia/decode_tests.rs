@@ -256,7 +256,6 @@ fn the_kernels_equal_their_model_for_any_data() {
     assert!(sanitize() || seen.iter().all(|&n| n > 100), "too few intact or faulty samples: {seen:?}");
 }
 
-/// Checks that the results do not depend on the previous content of the memory.
 #[test]
 fn the_kernels_do_not_read_uninitialized_memory() {
     let Some(context) = context() else { return };

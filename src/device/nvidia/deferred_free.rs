@@ -32,7 +32,6 @@ struct IdleWait {
 
 struct Queue {
     jobs: Vec<Job>,
-    /// Number of jobs that are not done, including the current one.
     open_jobs: usize,
     is_running: bool,
 }

@@ -40,9 +40,6 @@ impl Devices {
 
     /// Marks all work that has been submitted to the devices. Drivers before CUDA 12.5 cannot do
     /// this. With them, the host waits for the work if `block` is true.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
         let mut mark = Mark::default();
         for context in self.active()? {
@@ -78,9 +75,6 @@ impl Devices {
     }
 
     /// Marks the work that has been submitted to `stream`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) fn mark(&self, stream: &Stream) -> Result<Mark> {
         let event = self.event(stream.context())?;
         event.record(stream)?;

@@ -113,9 +113,6 @@ impl Context {
     }
 
     /// Returns the primary context of device `ordinal`, or `None` if the program does not use it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
         let _pass = initialize()?;
         let (mut flags, mut active) = (0, 0);
@@ -129,7 +126,7 @@ impl Context {
     /// Returns the context of `stream`.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if the context is no longer usable.
+    /// [`ErrorKind::Cuda`] if there is no driver, or if the context is no longer usable.
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
@@ -171,9 +168,6 @@ impl Context {
     }
 
     /// Returns the name of the device, such as `NVIDIA H200`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn name(&self) -> Result<String> {
         let _entered = self.enter()?;
         result::device::get_name(self.cudarc().cu_device())
@@ -181,9 +175,6 @@ impl Context {
     }
 
     /// Returns the free and total device memory in bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _entered = self.enter()?;
         result::mem_get_info().doing(|| format!("querying the memory of device {}", self.ordinal()))

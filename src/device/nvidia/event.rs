@@ -30,17 +30,11 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// Creates an event that orders work without recording the time.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
         Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
     /// Creates an event that also records the time at which it completes, on the device's clock.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn timed(context: &Context) -> Result<Self> {
         Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -61,9 +55,6 @@ impl Event {
 
     /// Records the event after the work that is queued in all streams of its context. Costs the
     /// host 0.3 to 2 µs.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record_all(&self) -> Result<Recorded> {
         let _entered = self.context.enter()?;
         if !can_record_all() {

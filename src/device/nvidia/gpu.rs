@@ -26,7 +26,6 @@ use crate::device::gpu::{Decode, Gpu, Job, Recorded};
 use crate::device::spec::{Array, DecodedImage, Origin, Spec};
 use crate::error::Result;
 
-/// An NVIDIA GPU.
 #[derive(Clone)]
 pub struct Nvidia(pub(crate) Context);
 
@@ -42,7 +41,6 @@ enum Kernel {
     SoftLabels(SoftLabels),
 }
 
-/// The kernels for all arrays of a spec, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,

@@ -45,7 +45,6 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
     })
 }
 
-/// The size of a launch.
 pub(super) struct Grid {
     /// Blocks per sample.
     pub(super) blocks: u32,

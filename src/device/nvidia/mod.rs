@@ -9,22 +9,6 @@
 //! [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
 //! [`Tensor::view`](crate::device::Tensor::view).
-//!
-//! 1. `driver`: finds the driver, enters its contexts, and converts its errors. `exit`: stops
-//!    driver calls when the process exits.
-//! 2. `capture`: creates streams ([`stream`]), wraps streams of other libraries
-//!    ([`borrowed_stream`]), and detects captures of CUDA graphs.
-//! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
-//! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
-//! 5. `stream`: streams, and copies between host and device.
-//! 6. `devices`: records events for the work of all devices. `host`: page-locked memory for host
-//!    batches.
-//! 7. `kernel`: loads and queues one entry point of the committed PTX.
-//! 8. `convert`: the kernels that convert u8 images to model input, compute soft labels, and apply
-//!    effects to pixels.
-//! 9. `decode`: the kernels that decode JPEGs and convert video frames.
-//! 10. `gpu`: implements `Gpu` with the modules above. `view`: cudarc views of batches.
-//! 11. `headers`: tests that the C declarations of the records match the Rust declarations.
 
 mod capture;
 mod convert;
@@ -56,7 +40,8 @@ pub use view::DeviceElement;
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
 /// Internals of device loaders for the project's own tests, benchmarks and command-line tool.
-/// Semantic versioning does not cover them.
+/// Semantic versioning does not cover them. All functions that return a `Result` return an
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error if a driver call fails.
 #[doc(hidden)]
 pub mod internal {
     pub use super::{

@@ -41,9 +41,6 @@ unsafe impl Sync for Stream {}
 impl Stream {
     /// Creates a non-blocking stream with the highest priority, so that its short kernels run
     /// before the pending blocks of a long kernel.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
         let _entered = context.enter()?;
         let (_, greatest) = result::stream::get_priority_range().doing(|| "querying the range of stream priorities")?;
@@ -103,9 +100,6 @@ impl Stream {
 
     /// Makes later work in this stream wait for the most recent recording of `event`. Costs the
     /// host about 0.1 µs, and never blocks it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _entered = self.same_context(event.context())?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -121,9 +115,6 @@ impl Stream {
     /// `from` must stay allocated and unchanged until the copy is done: record an event after this
     /// call, and wait for that event. Streams and events must order the copy with all other
     /// accesses to `to` on the device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn upload(&self, to: &DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
         let _entered = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
@@ -135,9 +126,6 @@ impl Stream {
 
     /// Waits for all earlier work in the stream, and copies `out.len()` bytes from offset `offset`
     /// of `from`. Intended for tests and examples.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn download(&self, out: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         // SAFETY: `out` is borrowed until the copy is done.
         unsafe { self.fetch(out, from, offset)? };
@@ -151,9 +139,6 @@ impl Stream {
     /// `out` must stay allocated, and must not be accessed in any other way, until an event
     /// recorded after this call has completed. Streams and events must order the copy with all
     /// other writes to `from` on the device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn fetch(&self, out: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         let _entered = self.same_context(from.context())?;
         let address = from.at(offset, out.len());
@@ -169,9 +154,6 @@ impl Stream {
     /// Both buffers must belong to the stream's context, and must stay allocated until an event
     /// recorded after this call has completed. Streams and events must order the copy with all
     /// other writes to `from` and all other accesses to `to`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn copy(&self, to: &DeviceBuffer, from: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _entered = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
@@ -186,9 +168,6 @@ impl Stream {
     /// # Safety
     /// Streams and events must order the operation with all other accesses to these bytes on the
     /// device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn clear(&self, memory: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _entered = self.same_context(memory.context())?;
         let address = memory.at(offset, bytes);
@@ -222,9 +201,6 @@ impl Stream {
 /// `record` is in this module, because `event` precedes `stream` in the module order.
 impl Event {
     /// Records the event after the work that is queued in `stream`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _entered = stream.same_context(self.context())?;
         // SAFETY: both handles are alive (`Stream`, `Event`: invariant 1) and belong to the bound

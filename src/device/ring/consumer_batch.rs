@@ -1,5 +1,3 @@
-//! A batch that the consumer holds, and the events that delay the reuse of its slot.
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -8,8 +6,9 @@ use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. Dropping it records an event in the streams that used the
-/// batch, and the slot is reused after that event.
+/// A batch that the consumer holds. The slot of a dropped batch is reused after an event that follows
+/// all use of the batch. A drop records this event, or a later call if a stream is being captured or
+/// if the batch was exported.
 pub(crate) struct ConsumerBatch<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,

@@ -1,5 +1,3 @@
-//! Statistics on device memory and copies.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

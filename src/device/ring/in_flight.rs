@@ -24,7 +24,6 @@ pub(super) struct Workspace<G: Gpu> {
 /// Host slots that the device may be reading, the timing of unfinished work, and events and fault
 /// buffers for reuse.
 pub(super) struct InFlight<G: Gpu, H> {
-    /// Uploads of host slots that the device has not finished, oldest first.
     pub(super) uploads: VecDeque<PendingUpload<G, H>>,
     pub(super) events: Vec<G::Event>,
     pub(super) faults: Vec<G::Faults>,
@@ -54,14 +53,11 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
     }
 }
 
-/// The progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
-    /// All work for the batch has been submitted.
     Submitted,
     /// The device is decoding images of the batch. Afterwards, it reports the images that it cannot
     /// decode.
     Decoding(PendingUpload<G, H>),
-    /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
     /// The batch failed. The run ends with this error after all earlier batches.
     Failed(Error),

@@ -89,7 +89,6 @@ pub(super) enum SlotUse {
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    /// Returns the events around the consumer's wait, if the batch was delivered.
     pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
         let wait_events = std::mem::take(&mut self.is_handed_over).then(|| self.wait_events.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
@@ -136,7 +135,6 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Returns the interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { REQUEST_POLL_INTERVAL } else { POLL_INTERVAL }
     }

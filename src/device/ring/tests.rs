@@ -15,7 +15,6 @@ mod order_on_take;
 mod schedules;
 mod streams;
 
-/// Waits for the next batch without interrupting the wait.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<ConsumerBatch<Sim>>> {
     ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100))))
 }

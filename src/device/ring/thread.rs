@@ -23,10 +23,8 @@ use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// Bytes at the start of the images that are uploaded twice, so that a copy separates the timed event
-/// from the waits before it. If a timed event directly follows a wait, then while the wait is
-/// pending, the device takes 0.8 µs longer to start each kernel of the consumer (H200). That is 2 %
-/// of a training step of ResNet-18, because the wait is pending during most of a step.
+/// Number of bytes at the start of the images that are uploaded twice, so that no timed event directly
+/// follows a wait. `device/README.md` explains why.
 const LEAD_BYTES: usize = 1 << 17;
 
 /// Images that the device decodes are uploaded if they separate other images by at most this many
@@ -51,8 +49,8 @@ fn runs(
     run.map_or(Ok(()), each)
 }
 
-/// The copy thread. Once the ring is open, this thread makes all device calls, except for calls on
-/// the consumer's streams.
+/// The copy thread. Once the ring is open, all other threads make device calls only for streams of the
+/// consumer, or to record the event that releases a batch.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
@@ -117,7 +115,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed is taken only in `drop`")
     }
 
-    /// Sends batches to the device until the run ends or is canceled.
     fn submit_batches(&mut self, run: u64) -> Result<()> {
         let mut wait_start = Instant::now();
         loop {

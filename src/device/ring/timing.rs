@@ -18,7 +18,6 @@ pub(super) struct Pair<G: Gpu> {
     pub(super) end: G::Event,
 }
 
-/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TimedKind {
     Copy,
@@ -28,7 +27,6 @@ pub(super) enum TimedKind {
     Stall,
 }
 
-/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimedOp {
     pub(super) kind: TimedKind,

@@ -59,7 +59,6 @@ impl Coded {
         true
     }
 
-    /// Adds a record, and the pixels of the host if there is an `image`.
     fn push(&mut self, ops: DecodeOps, blocks: usize, plan: &Plan, image: Option<EncodedImage<'_>>) {
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
@@ -356,7 +355,6 @@ fn random_video(rng: &mut Rng) -> (Vec<u8>, Size) {
     (record, size)
 }
 
-/// Returns a batch of `count` random images.
 pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
     let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
     for i in 0.. {

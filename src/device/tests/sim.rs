@@ -77,7 +77,6 @@ pub(crate) struct State {
     failed: AtomicBool,
     /// Whether only one call fails.
     once: AtomicBool,
-    /// The operation that failed.
     failure: Mutex<Option<String>>,
     /// Whether a stream that the loader does not know is being captured.
     pub(in crate::device) capture: AtomicBool,
@@ -119,7 +118,6 @@ impl Sim {
         self.0.calls_left.store(calls as i64, SeqCst);
     }
 
-    /// Makes only the call after the next `calls` calls fail.
     pub(crate) fn fail_once_after(&self, calls: usize) {
         self.0.once.store(true, SeqCst);
         self.fail_after(calls);
@@ -133,7 +131,6 @@ impl Sim {
         self.0.decoding[1].load(SeqCst)
     }
 
-    /// Returns whether no ring, batch, thread or piece of work refers to the device.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

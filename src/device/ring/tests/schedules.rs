@@ -4,7 +4,6 @@
 use super::*;
 use crate::scheduler;
 
-/// The random choices of a schedule.
 #[derive(Debug)]
 struct Drawn {
     what: usize,

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// How the test registers the use of a batch with the ring.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Registration {
     Nothing,

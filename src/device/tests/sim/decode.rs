@@ -85,7 +85,6 @@ struct Component {
     tables: (usize, usize),
 }
 
-/// The samples of one component inside the decoded window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -102,7 +101,6 @@ impl Plane {
 /// The head of a sample: its tables and the list of its segments. The sample's data follows the
 /// head.
 struct Head<'a> {
-    /// The bytes of the head and of the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -258,7 +256,6 @@ fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) 
     pixels
 }
 
-/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));

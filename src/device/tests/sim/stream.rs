@@ -13,7 +13,6 @@ use crate::sampler::Rng;
 /// A piece of work for a stream, or `None` to end the stream.
 pub(super) type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
-/// The random pauses of a stream.
 pub(crate) struct Pace {
     rng: Rng,
     state: Arc<State>,
@@ -28,7 +27,6 @@ impl Pace {
     }
 }
 
-/// A simulated stream: a thread with a queue.
 pub(crate) struct SimStream {
     pub(super) id: usize,
     queue: Sender<Work>,
@@ -57,7 +55,6 @@ impl SimStream {
         SimStream { id, queue, thread: None, capturing: AtomicBool::new(false) }
     }
 
-    /// Queues arbitrary work, such as a kernel of the consumer.
     pub(crate) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
         self.queue.send(Some(Box::new(work))).unwrap();
     }
