@@ -536,10 +536,10 @@ impl Core {
 
     /// Changes the proportions of the mixture. Returns the epoch and the index of the first batch
     /// with the new proportions.
-    fn set_mixture(&self, py: Python<'_>, shares: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
+    fn set_mixture(&self, py: Python<'_>, proportions: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
         let change_position = self.with_state(
             py,
-            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_mixture(&shares, after)),
+            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_mixture(&proportions, after)),
         )?;
         Ok((change_position.epoch, change_position.batch))
     }

@@ -114,7 +114,7 @@ fn loader_of(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<L
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> = parts
         .into_iter()
-        .map(|(part, share)| Ok((source::open_source(&part, &source_options)?, share)))
+        .map(|(part, proportion)| Ok((source::open_source(&part, &source_options)?, proportion)))
         .collect::<PyResult<_>>()?;
     source_options.check_used().raised(data.py())?;
     Ok(Loader::mixture(parts))

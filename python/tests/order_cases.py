@@ -228,14 +228,14 @@ class Mixed(Case):
         counts = [rng.randint(8, MAX_SAMPLES) for _ in range(rng.randint(1, 5))]
         self.counts, self.first_samples = counts, [sum(counts[:k]) for k in range(len(counts))]
         values = rng.choice([None, *range(20, 140)])
-        self.per_set = rng.random() < 0.4
+        self.single_dataset = rng.random() < 0.4
         self.sizes: list[int] = []
-        if self.per_set and rng.random() < 0.5:
+        if self.single_dataset and rng.random() < 0.5:
             self.sizes = [rng.randint(3, 11) for _ in counts]
             self.batch = max(self.sizes)
         #: Number of positions per draw.
-        self.unit = self.batch if self.per_set else 1
-        self.round: int = values or (100 if self.per_set else 10_000)
+        self.unit = self.batch if self.single_dataset else 1
+        self.round: int = values or (100 if self.single_dataset else 10_000)
         self.passes = rng.choice([1, 1, 1, 2])
         if self.passes > 1:
             self.options["repeat"] = self.passes
@@ -255,7 +255,7 @@ class Mixed(Case):
         if self.kind == "weights":
             self.options["weights"] = self.weights
         lens = [len(part) for part in self.parts]
-        self.once = [k for k in range(len(counts)) if rng.random() < 0.15 and lens[k] >= self.unit]
+        self.single_pass = [k for k in range(len(counts)) if rng.random() < 0.15 and lens[k] >= self.unit]
         self.first = self.random_shares()
         if self.kind == "weights":
             # Weights are read only for datasets whose first share is not 0.
@@ -269,14 +269,14 @@ class Mixed(Case):
         if self.last != "drop":
             self.steps = -(-self.total * self.passes // self.batch)
         self.limits = [
-            len(part) // self.units[k] if k in self.once else None for k, part in enumerate(self.parts)
+            len(part) // self.units[k] if k in self.single_pass else None for k, part in enumerate(self.parts)
         ]
         self.schedule: list[Any] = []
         changes = self.changes()
         data = [(files.numbers(count), share) for count, share in zip(counts, self.first, strict=True)]
         self.data = warpfeed.Mixture(
-            data, schedule=changes, round=values, once=self.once, per_set_batches=self.per_set,
-            global_batch_sizes=self.sizes,
+            data, schedule=changes, draws_per_round=values, single_pass=self.single_pass,
+            single_dataset_batches=self.single_dataset, global_batch_sizes=self.sizes,
         )  # fmt: skip
         self.history: list[tuple[int, list[float]]] = []
         if self.steps:
@@ -308,13 +308,13 @@ class Mixed(Case):
         return number * self.round * self.unit
 
     def random_shares(self) -> list[float]:
-        # With `once`, no share is 0, so that the length of the run does not change.
+        # With `single_pass`, no share is 0, so that the length of the run does not change.
         shares = [float(self.rng.randint(1, 4)) for _ in self.counts]
-        if not self.once and self.rng.random() < 0.3:
+        if not self.single_pass and self.rng.random() < 0.3:
             shares[self.rng.randrange(len(shares))] = 0.0
         return shares if any(shares) else [1.0] * len(shares)
 
-    def changes(self) -> list[warpfeed.Shares]:
+    def changes(self) -> list[warpfeed.MixtureChange]:
         created, end, epoch = [], 0, self.total * self.passes
         for _ in range(self.rng.randint(0, 2) if self.steps else 0):
             new, start = self.random_shares(), end + self.rng.randint(0, 60)
@@ -327,15 +327,15 @@ class Mixed(Case):
                 if start < end:
                     continue
                 end = until
-                created.append(warpfeed.Shares(new, sample=(first, last) if end > start else first, curve=curve))
+                created.append(warpfeed.MixtureChange(new, sample=(first, last) if end > start else first, curve=curve))
             elif unit == "step":
                 step = start // epoch * self.steps + start % epoch // self.batch + 1
                 start = end = step // self.steps * epoch + step % self.steps * self.batch
-                created.append(warpfeed.Shares(new, step=step))
+                created.append(warpfeed.MixtureChange(new, step=step))
             else:
                 number = -(-start // epoch)
                 start, end = number * epoch, (number + 1) * epoch
-                created.append(warpfeed.Shares(new, epoch=(number, number + 1), curve=curve))
+                created.append(warpfeed.MixtureChange(new, epoch=(number, number + 1), curve=curve))
             self.schedule.append((start, end, curve, new))
         return created
 

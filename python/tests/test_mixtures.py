@@ -79,9 +79,9 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
     rng = random.Random(number)
     counts = [rng.randint(8, 40) for _ in range(rng.randint(1, 4))]
     batch, round_, seed = rng.randint(3, 7), rng.randint(15, 40), rng.getrandbits(64)
-    once = [k for k in range(len(counts)) if rng.random() < 0.2 and counts[k] >= batch]
-    per_set = rng.random() < 0.3
-    unit = batch if per_set else 1
+    single_pass = [k for k in range(len(counts)) if rng.random() < 0.2 and counts[k] >= batch]
+    single_dataset = rng.random() < 0.3
+    unit = batch if single_dataset else 1
 
     def any_shares() -> list[float]:
         # No share is 0, so that the length of the run does not change.
@@ -96,17 +96,19 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
         if rng.random() < 0.5:
             step = start // total * steps + start % total // batch + 1
             start = end = step // steps * total + step % steps * batch
-            values.append(warpfeed.Shares(new, step=step))
+            values.append(warpfeed.MixtureChange(new, step=step))
         else:
             end = start + rng.randint(1, 400)
-            values.append(warpfeed.Shares(new, sample=(start, end), curve=curve))
+            values.append(warpfeed.MixtureChange(new, sample=(start, end), curve=curve))
         schedule.append((start, end, curve, new))
     calls: list[tuple[int, list[float]]] = []
     planned = {rng.randint(0, 3 * steps): (any_shares(), rng.randint(0, 5)) for _ in range(rng.randint(0, 3))}
 
     def make(**options: Any) -> warpfeed.Loader:
         parts = [(Rows(count), share) for count, share in zip(counts, first, strict=True)]
-        data = warpfeed.Mixture(parts, schedule=values, round=round_, once=once, per_set_batches=per_set)
+        data = warpfeed.Mixture(
+            parts, schedule=values, draws_per_round=round_, single_pass=single_pass, single_dataset_batches=single_dataset
+        )
         return loader(data, seed=seed, global_batch_size=batch, **options)
 
     def change(rank: warpfeed.Loader, epoch: int, number: int) -> None:
@@ -127,7 +129,7 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
         return [sum(counts[:dataset]) + sample for sample in samples]
 
     orders = [functools.partial(order, dataset) for dataset in range(len(counts))]
-    limits = [count // unit if k in once else None for k, count in enumerate(counts)]
+    limits = [count // unit if k in single_pass else None for k, count in enumerate(counts)]
     assert result == mixed(orders, limits, shares, seed, round_, unit, 3 * total)
 
 
@@ -159,16 +161,11 @@ rank, world, folder, last = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int
 state, losses = None, [1.0, 1.0, 1.0]
 if os.path.exists(f"{folder}/state"):
     state, losses = json.load(open(f"{folder}/state"))
-parts = [(Rows(count), 1.0) for count in (40, 25, 60)]
-data = warpfeed.Mixture(parts, round=30)
-train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world, prefetch=3, resume=state)
-step = 0
-while train.epoch < 6:
-    for batch in train:
-        step = batch.epoch * len(train) + batch.number
-        ids = [id for id, valid in zip(batch.ids, batch.valid) if valid]
-        with open(f"{folder}/{step}.{rank}.{world}.new", "w") as file:
-            json.dump(ids, file)
+parts = [(Rows(count), 1.0) for count in (40, 25, 60)] data = warpfeed.Mixture(parts,
+draws_per_round=30) train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world,
+prefetch=3, resume=state) step = 0 while train.epoch < 6: for batch in train: step = batch.epoch *
+len(train) + batch.number ids = [id for id, valid in zip(batch.ids, batch.valid) if valid] with
+open(f"{folder}/{step}.{rank}.{world}.new", "w") as file: json.dump(ids, file)
         os.rename(f"{folder}/{step}.{rank}.{world}.new", f"{folder}/{step}.{rank}.{world}")
         # Compute the losses from the samples of all ranks, as after an all-gather.
         names = [f"{folder}/{step}.{other}.{world}" for other in range(world)]
@@ -247,7 +244,7 @@ def said(call):
 
 def work(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    data = warpfeed.Mixture([(Rows(40), 1.0), (Rows(40), 1.0)], round=20)
+    data = warpfeed.Mixture([(Rows(40), 1.0), (Rows(40), 1.0)], draws_per_round=20)
     mixed = loader(data, batch_size=4, distributed=True)
     weighted = loader(Rows(40), weights=[1.0] * 40, batch_size=4, distributed=True)
     found = []
@@ -322,11 +319,11 @@ def test_calls_that_cannot_work_are_rejected() -> None:
         plain.set_mixture([1.0])
     with pytest.raises(warpfeed.ConfigError, match="set_weights: this loader was opened without weights"):
         plain.set_weights([1.0] * 20)
-    mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], round=10), batch_size=5)
+    mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], draws_per_round=10), batch_size=5)
     for invalid, message in (([1.0], "1 proportion, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
         with pytest.raises(warpfeed.ConfigError, match=message):
             mixed.set_mixture(invalid)
-    with pytest.raises(TypeError, match="shares='ab': expected a list of numbers"):
+    with pytest.raises(TypeError, match="proportions='ab': expected a list of numbers"):
         mixed.set_mixture("ab")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="after=1.5: expected a whole number"):
         mixed.set_mixture([1.0, 1.0], after=1.5)  # type: ignore[arg-type]
@@ -344,24 +341,25 @@ def test_calls_that_cannot_work_are_rejected() -> None:
 
 def test_options_of_a_mixture_are_checked() -> None:
     with pytest.raises(warpfeed.ConfigError, match="expected exactly one of epoch, step and sample"):
-        warpfeed.Shares([1.0])
+        warpfeed.MixtureChange([1.0])
     with pytest.raises(warpfeed.ConfigError, match="expected exactly one of epoch, step and sample"):
-        warpfeed.Shares([1.0], epoch=1, step=2)
+        warpfeed.MixtureChange([1.0], epoch=1, step=2)
     with pytest.raises(TypeError, match="expected a whole number, or .first, last."):
-        warpfeed.Shares([1.0], epoch=(1, 2, 3))  # type: ignore[arg-type]
+        warpfeed.MixtureChange([1.0], epoch=(1, 2, 3))  # type: ignore[arg-type]
     with pytest.raises(warpfeed.ConfigError, match="curve='quadratic': expected one of 'linear', 'cosine'"):
-        warpfeed.Shares([1.0], epoch=(1, 2), curve="quadratic")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="expected a list of warpfeed.Shares"):
+        warpfeed.MixtureChange([1.0], epoch=(1, 2), curve="quadratic")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a list of warpfeed.MixtureChange"):
         warpfeed.Mixture([(Rows(3), 1.0)], schedule=[[1.0]])  # type: ignore[list-item]
     with pytest.raises(warpfeed.ConfigError, match="1 proportion, but 2 sources"):
-        changes = [warpfeed.Shares([1.0], epoch=1)]
+        changes = [warpfeed.MixtureChange([1.0], epoch=1)]
         loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)
 
 
 def test_each_dataset_has_its_own_batch_size() -> None:
     def make(**options: Any) -> warpfeed.Loader:
         parts = [(Rows(30), 1.0), (Rows(50, 30), 1.0)]
-        return loader(warpfeed.Mixture(parts, per_set_batches=True, global_batch_sizes=[4, 9]), seed=3, **options)
+        data = warpfeed.Mixture(parts, single_dataset_batches=True, global_batch_sizes=[4, 9])
+        return loader(data, seed=3, **options)
 
     complete = make()
     assert (len(complete), complete.batch_size) == (12, None)

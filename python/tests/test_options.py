@@ -289,7 +289,7 @@ def test_an_unsupported_dataset_fails_with_advice(tmp_path: Path, mini: str) -> 
         ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*share\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
         ([(original, 0)], r"but an image \(ndarray\) is a single image.* __getitem__"),
         ([(b"\xff\xd8", 3)], r"but an image \(bytes\)"),
-        (["a.tar", "b.tar"], r"^a list must describe a mixture of datasets, as \[\(data, share\), ...\]. To join datasets, use Concat"),
+        (["a.tar", "b.tar"], r"^a list must describe a mixture of datasets, as \[\(data, proportion\), ...\]. To join datasets, use"),
         ([], "^a list must describe a mixture"),
     ]:
         with pytest.raises(TypeError, match=message):

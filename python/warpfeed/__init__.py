@@ -30,7 +30,7 @@ from ._fields import Image as Image
 from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Patches, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
 from ._loader import Loader
-from ._mixture import Mixture, Shares
+from ._mixture import Mixture, MixtureChange
 from ._pack import merge, pack, pack_progress
 from ._packed import cu_seqlens
 from ._report import Report, Stats
@@ -67,6 +67,7 @@ __all__ = [
     "Mask",
     "Mix",
     "Mixture",
+    "MixtureChange",
     "MultiHot",
     "NdArray",
     "NotFoundError",
@@ -77,7 +78,6 @@ __all__ = [
     "Ragged",
     "RandomErasing",
     "Report",
-    "Shares",
     "SizeBuckets",
     "Stats",
     "StorageError",

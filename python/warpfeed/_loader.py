@@ -23,7 +23,7 @@ from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import DenseMap, Image, NdArray, PackedIds, Text, TokenIds, check_images, reject_moved_fields
 from ._image_transform import ImageTransform
-from ._mixture import Mixture, shares_of
+from ._mixture import Mixture, proportions_of
 from ._number_lists import Floats, SampleSelection
 from ._report import Report, Stats
 from ._samples import mixture
@@ -81,8 +81,8 @@ class Loader(_other_names.EarlierNames):
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
               their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images,
               and the field of a ``Patches(images=n)`` is a list of up to n images.
-            - A list ``[(data, share), ...]``: a mixture, which draws samples from each dataset in
-              proportion to the share. A :class:`Mixture` has more options.
+            - A list ``[(data, proportion), ...]``: a mixture, which draws samples from the datasets
+              in these proportions. A :class:`Mixture` has more options.
         table: how to read a table, including what each column contains. Datasets without columns
             reject this option.
         masks: folder that contains the masks for a folder of images, relative to the parent of the
@@ -611,8 +611,8 @@ class Loader(_other_names.EarlierNames):
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state
 
-    def set_mixture(self, shares: Iterable[float], *, after: int = 0) -> tuple[int, int]:
-        """Changes the shares of a mixture during the run, for example based on the losses.
+    def set_mixture(self, proportions: Iterable[float], *, after: int = 0) -> tuple[int, int]:
+        """Changes the proportions of a mixture during the run, for example based on the losses.
 
         ::
 
@@ -631,20 +631,20 @@ class Loader(_other_names.EarlierNames):
         is checked. :meth:`state_dict` contains all calls.
 
         Args:
-            shares: one share per dataset. The shares need not sum to 1.
+            proportions: one number per dataset. The numbers need not sum to 1.
             after: number of batches before the change.
 
         Returns:
             The epoch and the index of the first batch that contains samples drawn with the new
-            shares.
+            proportions.
 
         Raises:
-            ConfigError: if the loader is not a mixture, if the shares are invalid, if they would
-                change the length of the run, if an image combines several samples, as in a mosaic,
-                or if ``after`` exceeds 2**24. In these cases, the loader is unchanged. The error is
-                also raised if another rank made a different call.
+            ConfigError: if the loader is not a mixture, if the proportions are invalid, if they
+                would change the length of the run, if an image combines several samples, as in a
+                mosaic, or if ``after`` exceeds 2**24. In these cases, the loader is unchanged. The
+                error is also raised if another rank made a different call.
         """
-        values = shares_of("shares", shares)
+        values = proportions_of("proportions", proportions)
         position = self._core.set_mixture(values, _options.integer("after", after))
         self._check_same_call("set_mixture", position, values)
         return position

@@ -1,4 +1,4 @@
-"""Mixtures of datasets, and planned changes to their shares."""
+"""Mixtures of datasets, and scheduled changes of their proportions."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ._number_lists import Floats, integers
 from ._options import Arguments, integer, one_of
 from ._samples import mixture
 
-__all__ = ["Mixture", "Shares"]
+__all__ = ["Mixture", "MixtureChange"]
 
 #: The point at which a change begins, or the points at which it begins and ends.
 _Point = int | tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class Shares(Arguments):
-    """A planned change to the shares of a :class:`Mixture`.
+class MixtureChange(Arguments):
+    """A scheduled change of the proportions of a :class:`Mixture`.
 
-    ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
-    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
-    the start of epoch 10.
+    ``MixtureChange([0.5, 0.5], epoch=5)`` sets the proportions at the start of epoch 5.
+    ``MixtureChange([0.5, 0.5], epoch=(5, 10))`` changes the proportions gradually, from the start
+    of epoch 5 to the start of epoch 10.
 
     A change takes effect at the start of the first round (see :class:`Mixture`) that begins at the
     stated epoch, step or sample, or later. A gradual change has one step per round, but at most 100
     steps.
 
     Args:
-        shares: one share per dataset. The shares need not sum to 1.
-        epoch: the epoch at whose start the shares change, or a pair of epochs at whose starts a
-            gradual change begins and ends.
+        proportions: one number per dataset. The numbers need not sum to 1.
+        epoch: the epoch at whose start the proportions change, or a pair of epochs at whose starts
+            a gradual change begins and ends.
         step: instead of ``epoch``, a number of global batches since the start of the run, or a
             pair.
         sample: instead of ``epoch``, a number of samples of all ranks since the start of the run,
@@ -45,14 +45,14 @@ class Shares(Arguments):
         TypeError: if a value has the wrong type.
     """
 
-    shares: Sequence[float]
+    proportions: Sequence[float]
     epoch: _Point = None
     step: _Point = None
     sample: _Point = None
     curve: Literal["linear", "cosine"] = "linear"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shares", tuple(shares_of("shares", self.shares)))
+        object.__setattr__(self, "proportions", tuple(proportions_of("proportions", self.proportions)))
         points = [unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None]
         if len(points) != 1:
             raise ConfigError(f"{self!r}: expected exactly one of epoch, step and sample")
@@ -72,34 +72,33 @@ class Shares(Arguments):
     def _data(self) -> dict[str, Any]:
         unit, points = self._points()
         until = {unit: points[1]} if len(points) == 2 else None
-        return {"from": {unit: points[0]}, "until": until, "curve": self.curve, "proportions": list(self.shares)}
+        return {"from": {unit: points[0]}, "until": until, "curve": self.curve, "proportions": list(self.proportions)}
 
 
 @dataclass(frozen=True)
 class Mixture(Arguments):
-    """A mixture of datasets with options. Samples are drawn in proportion to the shares:
-    ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without
-    options, a list of datasets and shares is enough:
+    """A mixture of datasets with options. Samples are drawn in the given proportions:
+    ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], single_dataset_batches=True))``. Without
+    options, a list of datasets and proportions is enough:
     ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
 
-    :meth:`Loader.set_mixture` changes the shares during training.
+    :meth:`Loader.set_mixture` changes the proportions during training.
 
     Args:
-        parts: a list of pairs of a dataset and its share.
-        schedule: planned changes to the shares, in the order in which they occur.
-        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``.
-            Within each round, the shares are exact up to rounding to whole draws. Shares change
-            only between rounds.
-        once: indices of the datasets that are used once in the run. By default, each dataset is
-            repeated. When a dataset without repetition ends, samples are drawn from the remaining
-            datasets instead. After the last dataset has ended, the epoch in progress ends early,
-            and later epochs are empty.
-        per_set_batches: fills each global batch with samples of one dataset. The shares then apply
-            to batches. Incomplete batches are dropped.
+        parts: a list of pairs of a dataset and its proportion.
+        schedule: scheduled changes of the proportions, in the order in which they occur.
+        draws_per_round: number of draws per round: 10,000 by default, or 100 with
+            ``single_dataset_batches``. Within each round, the proportions are exact up to rounding
+            to whole draws. They change only between rounds.
+        single_pass: indices of the datasets that are not repeated. When such a dataset ends,
+            samples are drawn from the remaining datasets instead. After the last dataset has ended,
+            the epoch in progress ends early, and later epochs are empty.
+        single_dataset_batches: each global batch has samples of one dataset only. The proportions
+            then apply to batches. Incomplete batches are dropped.
         global_batch_sizes: number of samples in the global batches of each dataset. The sizes
-            replace ``batch_size`` and ``global_batch_size``, and require ``per_set_batches``. The
-            number of batches in an epoch is the total number of samples divided by the mean batch
-            size at the initial shares, rounded down.
+            replace ``batch_size`` and ``global_batch_size``, and require
+            ``single_dataset_batches``. The number of batches in an epoch is the total number of
+            samples divided by the mean batch size at the initial proportions, rounded down.
         augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256,
             224)}``. Other datasets use the loader's ``augment``. All datasets must have the same
             image size and the same :meth:`Augment.mix` in every epoch. If an image combines several
@@ -111,19 +110,20 @@ class Mixture(Arguments):
     """
 
     parts: Sequence[tuple[Any, float]]
-    schedule: Sequence[Shares] = ()
-    round: int | None = None
-    once: Sequence[int] = ()
-    per_set_batches: bool = False
+    schedule: Sequence[MixtureChange] = ()
+    draws_per_round: int | None = None
+    single_pass: Sequence[int] = ()
+    single_dataset_batches: bool = False
     global_batch_sizes: Sequence[int] = ()
     augments: Mapping[int, Augment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", mixture(list(self.parts)))
-        if isinstance(self.schedule, Shares) or not all(isinstance(change, Shares) for change in self.schedule):
-            raise TypeError(f"schedule={self.schedule!r}: expected a list of warpfeed.Shares")
-        object.__setattr__(self, "schedule", tuple(self.schedule))
-        for name in ("once", "global_batch_sizes"):
+        changes = () if isinstance(self.schedule, MixtureChange) else tuple(self.schedule)
+        if isinstance(self.schedule, MixtureChange) or not all(isinstance(change, MixtureChange) for change in changes):
+            raise TypeError(f"schedule={self.schedule!r}: expected a list of warpfeed.MixtureChange")
+        object.__setattr__(self, "schedule", changes)
+        for name in ("single_pass", "global_batch_sizes"):
             object.__setattr__(self, name, tuple(integers(name, getattr(self, name))))
         augments = dict(self.augments)
         for dataset, augment in augments.items():
@@ -131,23 +131,23 @@ class Mixture(Arguments):
             if not isinstance(augment, Augment):
                 raise TypeError(f"augments: dataset {dataset} has {augment!r}: expected warpfeed.Augment")
         object.__setattr__(self, "augments", augments)
-        if self.round is not None:
-            integer("round", self.round)
+        if self.draws_per_round is not None:
+            integer("draws_per_round", self.draws_per_round)
 
     def _options(self) -> dict[str, Any]:
         return {
             "schedule": list(self.schedule),
-            "round": self.round,
-            "once": list(self.once),
-            "per_set_batches": bool(self.per_set_batches),
+            "draws_per_round": self.draws_per_round,
+            "single_pass": list(self.single_pass),
+            "single_dataset_batches": bool(self.single_dataset_batches),
             "global_batch_sizes": list(self.global_batch_sizes),
         }
 
 
-def shares_of(name: str, values: Any) -> list[float]:
+def proportions_of(name: str, values: Any) -> list[float]:
     """Converts ``values`` to a list of floats. Raises a TypeError if they are not numbers."""
     import numpy as np
 
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name}={values!r}: expected a list of numbers")
-    return [share for piece in Floats(name, values) for share in np.frombuffer(piece, np.float64).tolist()]
+    return [number for piece in Floats(name, values) for number in np.frombuffer(piece, np.float64).tolist()]

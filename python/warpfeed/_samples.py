@@ -21,20 +21,20 @@ _ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
-    """Returns `parts` with tuples as pairs. Raises a TypeError if `parts` is not a list of (dataset,
-    share) pairs, but for example of image paths and labels."""
+    """Returns `parts` with tuples as pairs. Raises a TypeError if `parts` is not a list of
+    (dataset, proportion) pairs, but for example of image paths and labels."""
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
-            "a list must describe a mixture of datasets, as [(data, share), ...]. To join datasets, use "
+            "a list must describe a mixture of datasets, as [(data, proportion), ...]. To join datasets, use "
             "Concat([a, b]); for samples from Python, use an object with __len__ and __getitem__"
         )
     for first, _ in parts:
         if _is_image(first):
             first_text = repr(first) if isinstance(first, (str, os.PathLike)) else f"an image ({type(first).__name__})"
             raise TypeError(
-                f"a list must describe a mixture of datasets, as [(data, share), ...], but {first_text} is a single image. "
-                "For images with labels, pass a table, such as a CSV with the columns path and label, or an object whose "
-                "__getitem__(i) returns (image, label)"
+                f"a list must describe a mixture of datasets, as [(data, proportion), ...], but {first_text} is a single "
+                "image. For images with labels, pass a table, such as a CSV with the columns path and label, or an object "
+                "whose __getitem__(i) returns (image, label)"
             )
     return [tuple(part) for part in parts]
 

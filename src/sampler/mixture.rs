@@ -13,9 +13,9 @@
 //! are shuffled within a round, so the inverse compares all turns in the first round that contains
 //! the sample.
 //!
-//! With `per_set_batches`, a draw is a whole batch. If the sources have batches of different sizes,
-//! every draw has as many positions as the largest batch. A smaller batch uses only the first of
-//! its positions. The remaining positions repeat its samples.
+//! With `single_dataset_batches`, a draw is a whole batch. If the sources have batches of different
+//! sizes, every draw has as many positions as the largest batch. A smaller batch uses only the
+//! first of its positions. The remaining positions repeat its samples.
 
 use std::fmt;
 use std::ops::Range;
@@ -125,7 +125,7 @@ impl Mixture {
 
     /// Creates a mixture like [`of`](Mixture::of), with `options`. `batch` is the global batch
     /// size, which defines the steps of a schedule and the batches of
-    /// [`per_set_batches`](MixtureOptions::per_set_batches).
+    /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches).
     ///
     /// # Errors
     /// The same errors as for [`of`](Mixture::of). Also fails if an option is invalid, if the
@@ -172,7 +172,7 @@ impl Mixture {
         let draws_per_pass =
             components.iter().zip(&*samples_per_draw).map(|(component, samples)| component.pass_len / samples);
         let max_draws = options.max_draws(draws_per_pass)?;
-        let draws_per_round = options.draws_per_round()?;
+        let draws_per_round = options.round_len()?;
         check_proportions(&components, &max_draws, &proportions, draws_per_round)?;
         let positions_per_draw = samples_per_draw.iter().copied().max().unwrap_or(1);
         let draws_per_pass = count_draws(total_len, &apportion(&proportions, draws_per_round), &samples_per_draw)?;
@@ -337,7 +337,7 @@ fn count_draws(samples: u64, quotas: &[u64], samples_per_draw: &[u64]) -> Result
     let draws_per_pass = u128::from(samples) * draws_per_round / samples_per_round;
     if draws_per_pass == 0 {
         return config_error(format!(
-            "per_set_batches: an epoch of {samples} samples is smaller than one global batch of {}",
+            "single_dataset_batches: an epoch of {samples} samples is smaller than one global batch of {}",
             samples_per_round.div_ceil(draws_per_round)
         ));
     }
@@ -544,7 +544,8 @@ mod tests {
     fn changes_at_a_step_of_an_empty_batch_begin_like_those_of_single_samples() {
         use crate::sampler::{At, Sequential};
         let options = MixtureOptions::new().proportions(At::Step(500), [0.0, 1.0]);
-        let sources = || [1.0, 0.0].map(|share| (100, share, Arc::new(Sequential::new(100)) as Arc<dyn Sampler>));
+        let sources =
+            || [1.0, 0.0].map(|proportion| (100, proportion, Arc::new(Sequential::new(100)) as Arc<dyn Sampler>));
         let orders = [0, 1].map(|batch| Mixture::with_options(sources(), &options, batch, 1).unwrap());
         let samples = |order: &Mixture| (0..1000).map(|position| order.index(0, position)).collect::<Vec<_>>();
         assert_eq!(samples(&orders[0]), samples(&orders[1]));

@@ -40,16 +40,16 @@ pub enum At {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MixtureOptions {
-    schedule: Vec<ScheduledChange>,
-    round: Option<u64>,
-    once: Vec<usize>,
-    per_set_batches: bool,
+    schedule: Vec<MixtureChange>,
+    draws_per_round: Option<u64>,
+    single_pass: Vec<usize>,
+    single_dataset_batches: bool,
     global_batch_sizes: Vec<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ScheduledChange {
+struct MixtureChange {
     from: At,
     /// End of the ramp, or `None` if the change is not a ramp.
     until: Option<At>,
@@ -128,9 +128,9 @@ impl MixtureOptions {
 
     /// Changes the proportions at a point of the run. There must be one proportion per source.
     ///
-    /// Every change takes effect at the start of a [round](MixtureOptions::round): the first round
-    /// that begins at `start` or later. The changes must be listed in the order in which they
-    /// occur.
+    /// Every change takes effect at the start of a [round](MixtureOptions::draws_per_round): the
+    /// first round that begins at `start` or later. The changes must be listed in the order in
+    /// which they occur.
     #[must_use]
     pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(start, None, Curve::Linear, proportions)
@@ -138,7 +138,7 @@ impl MixtureOptions {
 
     /// Changes the proportions linearly from one point of the run to another.
     ///
-    /// A ramp has steps of equal length, one per [round](MixtureOptions::round) and at most 100.
+    /// A ramp has steps of equal length, one per [round](MixtureOptions::draws_per_round) and at most 100.
     /// Each step uses the proportions at its middle. Proportions are normalized at both
     /// ends of the ramp. If a source's proportion rounds to no draw in a round, the source is not
     /// drawn.
@@ -163,54 +163,54 @@ impl MixtureOptions {
         proportions: impl IntoIterator<Item = f64>,
     ) -> Self {
         let proportions = proportions.into_iter().collect();
-        self.schedule.push(ScheduledChange { from, until, curve, proportions });
+        self.schedule.push(MixtureChange { from, until, curve, proportions });
         self
     }
 
     /// Sets the number of draws per round: 10,000 by default, or 100 with
-    /// [`per_set_batches`](MixtureOptions::per_set_batches).
+    /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches).
     ///
     /// Each round has the proportions of the mixture, rounded to whole draws. Changes take effect
     /// between rounds. With shorter rounds, changes take effect sooner and the proportions of a
     /// batch vary less, but the rounding is coarser.
     #[must_use]
-    pub fn round(mut self, draws: u64) -> Self {
-        self.round = Some(draws);
+    pub fn draws_per_round(mut self, draws: u64) -> Self {
+        self.draws_per_round = Some(draws);
         self
     }
 
     /// Draws each sample of these sources once in the run, instead of repeating the sources.
-    /// Sources are given by their positions in the mixture.
+    /// `sources` contains their positions in the mixture.
     ///
     /// When one of these sources ends, the other sources are drawn in its place, in their
     /// proportions. After all sources with a proportion above 0 have ended, the epoch in progress
     /// ends early, and later epochs are empty. With
-    /// [`per_set_batches`](MixtureOptions::per_set_batches), samples that do not fill a batch of
-    /// their source are not drawn.
+    /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches), samples that do not fill
+    /// a batch of their source are not drawn.
     #[must_use]
-    pub fn once(mut self, sources: impl IntoIterator<Item = usize>) -> Self {
-        self.once = sources.into_iter().collect();
+    pub fn single_pass(mut self, sources: impl IntoIterator<Item = usize>) -> Self {
+        self.single_pass = sources.into_iter().collect();
         self
     }
 
     /// Sets whether each global batch contains samples of only one source; off by default. If it is
     /// on, the proportions apply to batches, and an epoch has only whole batches.
     #[must_use]
-    pub fn per_set_batches(mut self, is_set: bool) -> Self {
-        self.per_set_batches = is_set;
+    pub fn single_dataset_batches(mut self, is_set: bool) -> Self {
+        self.single_dataset_batches = is_set;
         self
     }
 
     /// Sets the number of samples in the global batches of each source, in the order of the
     /// sources. The sizes replace [`batch_size`](crate::Loader::batch_size) and
     /// [`global_batch_size`](crate::Loader::global_batch_size), and require
-    /// [`per_set_batches`](MixtureOptions::per_set_batches).
+    /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches).
     ///
     /// ```
     /// use warpfeed::Loader;
     /// use warpfeed::sampler::MixtureOptions;
     ///
-    /// let options = MixtureOptions::new().per_set_batches(true).global_batch_sizes([64, 16]);
+    /// let options = MixtureOptions::new().single_dataset_batches(true).global_batch_sizes([64, 16]);
     /// let loader = Loader::mixture([("small", 0.8), ("large", 0.2)]).mixture_options(options).seed(42);
     /// ```
     ///
@@ -231,18 +231,18 @@ impl MixtureOptions {
     }
 
     pub(crate) fn is_scheduled(&self, source: usize) -> bool {
-        self.schedule.iter().any(|change| change.proportions.get(source).is_some_and(|share| *share > 0.0))
+        self.schedule.iter().any(|change| change.proportions.get(source).is_some_and(|proportion| *proportion > 0.0))
     }
 
     /// `batch` is the global batch size.
     pub(super) fn samples_per_draw(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
         let sizes = self.batch_sizes();
         if sizes.is_empty() {
-            return Ok(vec![if self.per_set_batches { batch.max(1) } else { 1 }; sources]);
+            return Ok(vec![if self.single_dataset_batches { batch.max(1) } else { 1 }; sources]);
         }
-        if !self.per_set_batches {
+        if !self.single_dataset_batches {
             return config_error(
-                "global_batch_sizes requires batches of one source: set per_set_batches as well".to_owned(),
+                "global_batch_sizes requires batches of one source: set single_dataset_batches as well".to_owned(),
             );
         }
         if sizes.len() != sources {
@@ -262,21 +262,21 @@ impl MixtureOptions {
     /// `draws` contains the draws in one pass over each source.
     pub(super) fn max_draws(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
-        if let Some(source) = self.once.iter().find(|source| **source >= sources) {
+        if let Some(source) = self.single_pass.iter().find(|source| **source >= sources) {
             return config_error(format!(
-                "once: there is no source {source}: the mixture has {}, numbered from 0",
+                "single_pass: there is no source {source}: the mixture has {}, numbered from 0",
                 counted(sources as u64, "source", "sources")
             ));
         }
-        Ok(draws.enumerate().map(|(n, draws)| if self.once.contains(&n) { draws } else { u64::MAX }).collect())
+        Ok(draws.enumerate().map(|(n, draws)| if self.single_pass.contains(&n) { draws } else { u64::MAX }).collect())
     }
 
-    pub(super) fn draws_per_round(&self) -> Result<u64> {
-        match self.round {
-            None if self.per_set_batches => Ok(DEFAULT_BATCHES_PER_ROUND),
+    pub(super) fn round_len(&self) -> Result<u64> {
+        match self.draws_per_round {
+            None if self.single_dataset_batches => Ok(DEFAULT_BATCHES_PER_ROUND),
             None => Ok(DEFAULT_DRAWS_PER_ROUND),
             Some(draws) if (1..=MAX_DRAWS_PER_ROUND).contains(&draws) => Ok(draws),
-            Some(draws) => config_error(format!("round({draws}): expected 1 to {MAX_DRAWS_PER_ROUND} draws")),
+            Some(draws) => config_error(format!("draws_per_round({draws}): expected 1 to {MAX_DRAWS_PER_ROUND} draws")),
         }
     }
 
@@ -299,7 +299,7 @@ impl MixtureOptions {
             }
         };
         let (mut previous_proportions, mut previous_end) = (normalize(initial_proportions), 0);
-        for (number, ScheduledChange { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
+        for (number, MixtureChange { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
             let position = |point: At| match point {
                 At::Sample(samples) if has_batch_sizes => {
                     quotas.round_after(samples, samples_per_draw).saturating_mul(positions_per_round)

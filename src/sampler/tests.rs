@@ -16,7 +16,7 @@ type Ramp = (u64, u64, bool, Vec<f64>);
 #[derive(Debug, Clone)]
 struct NaiveMixture {
     lens: Vec<u64>,
-    once: Vec<usize>,
+    single_pass: Vec<usize>,
     proportions: Vec<f64>,
     schedule: Vec<Ramp>,
     calls: Vec<(u64, Vec<f64>)>,
@@ -82,7 +82,11 @@ impl NaiveMixture {
         let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while draws.len() < count {
             let remaining_of = |k: usize| {
-                if self.once.contains(&k) { self.lens[k] / self.samples_per_draw[k] - drawn[k] } else { u64::MAX }
+                if self.single_pass.contains(&k) {
+                    self.lens[k] / self.samples_per_draw[k] - drawn[k]
+                } else {
+                    u64::MAX
+                }
             };
             let remaining: Vec<u64> = (0..self.lens.len()).map(remaining_of).collect();
             let quotas = self.quotas(round, &remaining);
@@ -190,7 +194,7 @@ fn random_configuration(random: &mut Random) -> Option<Configuration> {
     let lens: Vec<u64> = (0..sources).map(|_| 1 + random.below(60)).collect();
     let (mut batch, passes) = (1 + random.below(9), 1 + random.below(3));
     let last = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad][random.below(3) as usize];
-    let once: Vec<usize> = (0..sources).filter(|_| random.below(4) == 0).collect();
+    let single_pass: Vec<usize> = (0..sources).filter(|_| random.below(4) == 0).collect();
     let (mut samples_per_draw, has_batch_sizes) = (vec![1; sources], random.below(4) == 0);
     if has_batch_sizes {
         // Each of up to four ranks needs a sample in every batch.
@@ -209,7 +213,10 @@ fn random_configuration(random: &mut Random) -> Option<Configuration> {
     if steps == 0 {
         return None;
     }
-    let mut options = MixtureOptions::new().round(round).once(once.iter().copied()).per_set_batches(unit > 1);
+    let mut options = MixtureOptions::new()
+        .draws_per_round(round)
+        .single_pass(single_pass.iter().copied())
+        .single_dataset_batches(unit > 1);
     if has_batch_sizes {
         options = options.global_batch_sizes(samples_per_draw.iter().map(|unit| *unit as usize));
     }
@@ -238,7 +245,8 @@ fn random_configuration(random: &mut Random) -> Option<Configuration> {
         };
         schedule.push((start, end, cosine, proportions));
     }
-    let naive = NaiveMixture { lens, once, proportions, schedule, calls: Vec::new(), round, samples_per_draw, seed };
+    let naive =
+        NaiveMixture { lens, single_pass, proportions, schedule, calls: Vec::new(), round, samples_per_draw, seed };
     Some(Configuration { naive, options, clock: Clock { batch_size: batch, last_batch: last, passes }, epoch })
 }
 
@@ -266,7 +274,7 @@ fn compare_mixture(random: &mut Random) -> usize {
         match changes.update(from, &proportions, 0) {
             Ok(_) => naive.call(from, proportions),
             Err(e) if is_too_short(&e, &naive) => {}
-            Err(e) => assert!(e.to_string().contains("the run would end") && !naive.once.is_empty(), "{e}"),
+            Err(e) => assert!(e.to_string().contains("the run would end") && !naive.single_pass.is_empty(), "{e}"),
         }
     }
     let unit = naive.positions_per_draw();

@@ -110,7 +110,7 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
         let mix = |augment: Augment| augment.mix(Mix::either(0.4, 1.0));
         let [common, second_mix] =
             [Augment::train(24), Augment::letterbox(24, 24).erase(RandomErasing::new(0.8))].map(mix);
-        let options = || MixtureOptions::new().per_set_batches(true).global_batch_sizes([7, 3]);
+        let options = || MixtureOptions::new().single_dataset_batches(true).global_batch_sizes([7, 3]);
         let make = |augment: &Augment| {
             let loader = Loader::mixture([(set(0, FIRST), 0.6), (set(FIRST, 50), 0.4)]).drop_field("label").seed(7);
             loader.mixture_options(options()).augment(augment.clone()).last_batch(LastBatch::Drop)

@@ -72,7 +72,8 @@ static SETTERS: &[Setter] = &[
     ),
     setter("keep_labels", Shows(Run::keeps_labels), |l, _| Ok(l.keep_labels())),
     setter("mixture_options", Shows(|run, other| run.ids(0) != other.ids(0)), |l, _| {
-        Ok(l.keep_labels().mixture_options(MixtureOptions::new().round(4).proportions(At::Sample(8), [0.75, 0.25])))
+        Ok(l.keep_labels()
+            .mixture_options(MixtureOptions::new().draws_per_round(4).proportions(At::Sample(8), [0.75, 0.25])))
     }),
     setter("classes", Shows(|run, _| run.classes == LISTED && run.named(run.truth())), |l, _| Ok(l.classes(LISTED))),
     setter("classes_file", Shows(|run, _| run.classes == LISTED_IN_FILE && run.named(run.truth())), |l, w| {

@@ -47,7 +47,7 @@ fn set(name: &str, len: u64) -> Arc<dyn Source> {
 fn mixture(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
     let loader = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).global_batch_size(10).seed(6);
-    loader.mixture_options(options.round(20)).keep_labels()
+    loader.mixture_options(options.draws_per_round(20)).keep_labels()
 }
 
 fn weighted(weights: &[f64; 60]) -> Loader {
@@ -215,7 +215,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
 /// starts among the dropped samples.
 #[test]
 fn a_change_among_dropped_samples_names_the_next_epoch() {
-    let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
+    let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().draws_per_round(25));
     let mut first = None;
     let steps = run(loader.global_batch_size(12).last_batch(LastBatch::Drop), 2, |batches, step| {
         if (step.0, step.1) == (0, 4) {
@@ -231,7 +231,7 @@ fn a_change_among_dropped_samples_names_the_next_epoch() {
 #[test]
 fn a_change_after_the_end_of_a_run_affects_no_batch() {
     let make = |last| {
-        let options = MixtureOptions::new().once([0, 1]).round(100);
+        let options = MixtureOptions::new().single_pass([0, 1]).draws_per_round(100);
         let loader = mixture(MixtureOptions::new()).mixture_options(options);
         loader.repeat(2).global_batch_size(12).last_batch(last)
     };
@@ -333,8 +333,8 @@ fn changes_that_cannot_work_are_refused() {
     refused(batches.set_weights(&[0.0; 60], 0), "all 30 weights are 0");
     let tiled = weighted(&OLD).augment(Augment::train(16).mosaic(Mosaic::new())).drop_field("label").host().unwrap();
     refused(tiled.set_weights(&OLD, 0), "remove mosaic and copy_paste");
-    let once = mixture(MixtureOptions::new().once([0])).host().unwrap();
-    refused(once.set_mixture(&[1.0, 0.0], 0), "the run would end after 30 samples instead of never");
+    let single_pass = mixture(MixtureOptions::new().single_pass([0])).host().unwrap();
+    refused(single_pass.set_mixture(&[1.0, 0.0], 0), "the run would end after 30 samples instead of never");
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let unread =
         Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).keep_labels().balanced().host().unwrap();
@@ -343,7 +343,7 @@ fn changes_that_cannot_work_are_refused() {
 
 #[test]
 fn each_batch_has_samples_of_one_dataset() {
-    let options = || MixtureOptions::new().per_set_batches(true).proportions(At::Epoch(1), [0.2, 0.8]);
+    let options = || MixtureOptions::new().single_dataset_batches(true).proportions(At::Epoch(1), [0.2, 0.8]);
     let unbroken = run(mixture(options()), 5, |_, _| ());
     assert_eq!(unbroken.len(), 5 * 8);
     let is_first = |step: &Step| step.2[0] < 30;
@@ -358,7 +358,7 @@ fn each_batch_has_samples_of_one_dataset() {
 fn sized(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
     let loader = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).seed(6).keep_labels();
-    loader.mixture_options(options.round(20).per_set_batches(true).global_batch_sizes([4, 9]))
+    loader.mixture_options(options.draws_per_round(20).single_dataset_batches(true).global_batch_sizes([4, 9]))
 }
 
 #[test]
@@ -444,13 +444,13 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
 
 #[test]
 fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
-    let steps = run(sized(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
+    let steps = run(sized(MixtureOptions::new().single_pass([0, 1])), 3, |_, _| ());
     let batch_sizes = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
     assert_eq!(
         (batch_sizes(true).collect::<Vec<_>>(), batch_sizes(false).collect::<Vec<_>>()),
         (vec![4; 7], vec![9; 5])
     );
-    let mut batches = sized(MixtureOptions::new().once([0, 1])).host().unwrap();
+    let mut batches = sized(MixtureOptions::new().single_pass([0, 1])).host().unwrap();
     assert_eq!((batches.num_batches(0), batches.num_batches(1)), (12, 0));
     assert_eq!(batches.epoch_len(0), 7 * 4 + 5 * 9);
     assert_eq!(batches.epoch(0).len(), 12);
@@ -463,7 +463,7 @@ fn batch_sizes_that_cannot_work_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let sizes = |sizes: &[usize]| {
-        let options = MixtureOptions::new().per_set_batches(true);
+        let options = MixtureOptions::new().single_dataset_batches(true);
         sized(MixtureOptions::new()).mixture_options(options.global_batch_sizes(sizes.to_vec()))
     };
     refused(sizes(&[4]), "global_batch_sizes: 1 size, but 2 sources");
@@ -474,17 +474,19 @@ fn batch_sizes_that_cannot_work_are_refused() {
     refused(sizes(&[4, 9]).batch_size(4), "global_batch_sizes replaces batch_size and global_batch_size");
     refused(
         sized(MixtureOptions::new()).mixture_options(MixtureOptions::new().global_batch_sizes([4, 9])),
-        "global_batch_sizes requires batches of one source: set per_set_batches as well",
+        "global_batch_sizes requires batches of one source: set single_dataset_batches as well",
     );
-    let once = sized(MixtureOptions::new().once([0]));
-    let once = once.mixture_options(MixtureOptions::new().once([0]).per_set_batches(true).global_batch_sizes([31, 2]));
-    refused(once, "source 0 is drawn once but has fewer samples than a batch");
+    let single_pass = sized(MixtureOptions::new().single_pass([0]));
+    let single_pass = single_pass.mixture_options(
+        MixtureOptions::new().single_pass([0]).single_dataset_batches(true).global_batch_sizes([31, 2]),
+    );
+    refused(single_pass, "source 0 is drawn once but has fewer samples than a batch");
     let saved = sizes(&[4, 9]).host().unwrap().checkpoint();
     refused(
         sizes(&[3, 9]).resume(saved.clone()),
         "the batch size of each dataset differs: the checkpoint has [4, 9], this loader has [3, 9]",
     );
-    let equal = sized(MixtureOptions::new()).mixture_options(MixtureOptions::new().per_set_batches(true));
+    let equal = sized(MixtureOptions::new()).mixture_options(MixtureOptions::new().single_dataset_batches(true));
     refused(
         equal.batch_size(9).resume(saved),
         "the batch size of each dataset differs: the checkpoint has [4, 9], this loader has one for all",
@@ -498,16 +500,16 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
         ids.sort_unstable();
         ids
     };
-    let both = run(mixture(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
+    let both = run(mixture(MixtureOptions::new().single_pass([0, 1])), 3, |_, _| ());
     assert_eq!((ids(&both), both.len()), ((0..80).collect(), 8), "later epochs are empty");
-    let steps = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
+    let steps = run(mixture(MixtureOptions::new().single_pass([0])), 3, |_, _| ());
     let firsts: Vec<u64> = ids(&steps).into_iter().filter(|id| *id < 30).collect();
     assert_eq!((firsts, steps.len()), ((0..30).collect(), 24));
     // Only one dataset has a nonzero proportion. It ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
         let loader = Loader::mixture(parts.clone()).codec(NumberCodec).augment(Augment::train(16)).batch_size(20);
-        loader.mixture_options(MixtureOptions::new().once([0])).keep_labels()
+        loader.mixture_options(MixtureOptions::new().single_pass([0])).keep_labels()
     };
     assert_eq!(run(make(), 3, |_, _| ()).iter().map(|step| step.2.len()).collect::<Vec<_>>(), [20, 10]);
     assert_eq!(run(make().last_batch(LastBatch::Drop), 3, |_, _| ()).len(), 1);
@@ -520,7 +522,7 @@ fn invalid_options_of_a_mixture_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let new = MixtureOptions::new;
-    refused(mixture(new().once([2])), "once: there is no source 2: the mixture has 2 sources");
+    refused(mixture(new().single_pass([2])), "single_pass: there is no source 2: the mixture has 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportion, but 2 sources");
     refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportion, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");
@@ -530,13 +532,13 @@ fn invalid_options_of_a_mixture_are_refused() {
     );
     let twice = new().proportions(At::Epoch(2), [0.5, 0.5]).proportions(At::Step(3), [0.5, 0.5]);
     refused(mixture(twice), "change 1 of the schedule begins at sample 30, but the change before it is at sample 160");
-    refused(mixture(new()).mixture_options(new().round(0)), "round(0): expected 1 to");
+    refused(mixture(new()).mixture_options(new().draws_per_round(0)), "draws_per_round(0): expected 1 to");
     refused(
         loader(NumberSource::new(60)).mixture_options(new()),
         "mixture_options: expected a mixture, but this loader has one dataset",
     );
     refused(
-        mixture(new().per_set_batches(true)).global_batch_size(100),
+        mixture(new().single_dataset_batches(true)).global_batch_size(100),
         "an epoch of 80 samples is smaller than one global batch",
     );
 }

@@ -28,7 +28,7 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
+    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::draws_per_round):
     /// the first one that begins after at least `after` further batches. Neither the prefetch depth
     /// nor the number of ranks affects this point. If batches after this point have been prepared,
     /// or if the source itself prefetches, all prepared batches are dropped and prepared again. The
@@ -41,7 +41,7 @@ impl<B> Batches<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader is not a mixture, if the
     /// proportions are invalid, if they would change the length of the run (see
-    /// [`once`](crate::sampler::MixtureOptions::once)), if images are combined with other samples
+    /// [`single_pass`](crate::sampler::MixtureOptions::single_pass)), if images are combined with other samples
     /// of the epoch, as in a mosaic, if `after` exceeds 2^24, or if called in a forked child. After
     /// an error, nothing has changed.
     pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
