@@ -25,7 +25,7 @@ BEGINNINGS: dict[str, Augment] = {
     "pass_through": Augment.pass_through((40, 48)),
     "cover": Augment.cover((40, 32)),
     "letterbox": Augment.letterbox((40, 32)),
-    "own_size": Augment.own_size((80, 96)),
+    "pad_to": Augment.pad_to((80, 96)),
     "scale_jitter": Augment.scale_jitter(32, 0.5, 2.0),
     "iou_crop": Augment.iou_crop((24, 32)),
     "random_crop": Augment.random_crop(24),
@@ -40,7 +40,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "output": (Augment.train(32), lambda a: a.output((24, 40))),
     "padding": (Augment.random_crop(32), lambda a: a.padding(15)),
     "border": (Augment.random_crop(32).padding(15), lambda a: a.border("reflect")),
-    "shrink_larger": (Augment.own_size(96), lambda a: Augment.own_size(16).shrink_larger()),
+    "shrink_larger": (Augment.pad_to(96), lambda a: Augment.pad_to(16).shrink_larger()),
     "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
     "antialias": (Augment.eval(20, 16), lambda a: a.antialias(False)),
@@ -96,7 +96,7 @@ def made(name: str) -> Augment:
 
 def delivered(mini: str, augment: Augment, **options: Any) -> Any:
     of_a_size = (BEGINNINGS["center_crop"], BEGINNINGS["pass_through"])
-    if augment in of_a_size or any(name in repr(augment) for name in ("iou_crop", "random_crop", "own_size")):
+    if augment in of_a_size or any(name in repr(augment) for name in ("iou_crop", "random_crop", "pad_to")):
         mini = Sized(augment)  # type: ignore[assignment]
     if "iou_crop" in repr(augment):
         options["fields"] = {"boxes": Boxes(1)}
@@ -452,11 +452,11 @@ def test_the_image_size_may_change_between_epochs(mini: str, output: str) -> Non
 
 
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
-def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) -> None:
+def test_pad_to_keeps_the_size_of_each_image(output: str, layout: str | None) -> None:
     if output == "torch":
         need("torch")
     fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
-    augment = Augment.own_size((64, 80)).fill(1, 2, 3).flip(0.5)
+    augment = Augment.pad_to((64, 80)).fill(1, 2, 3).flip(0.5)
     options: dict[str, Any] = {"drop_field": ["label"], "fields": fields, "output": output, "batch_size": 4}
     if layout is not None:
         options["layout"] = layout
@@ -486,7 +486,7 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
     """Each image has its EXIF rotation and no padding."""
-    for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
+    for augment in [Augment.pad_to((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
         batches = zip(Loader(Slopes(), **options), Loader(Slopes(), image_transform=turned, processes=processes, **options), strict=True)
@@ -500,9 +500,9 @@ def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -
 def test_an_image_larger_than_the_output_fails_or_shrinks() -> None:
     options: dict[str, Any] = {"drop_field": ["label"], "output": "numpy", "batch_size": 16}
     with pytest.raises(warpfeed.WarpfeedError, match="the image is .* allows at most 30x64") as e:
-        list(Loader(Colored(), augment=Augment.own_size((64, 30)), **options))
+        list(Loader(Colored(), augment=Augment.pad_to((64, 30)), **options))
     assert "sample" in str(e.value)
-    (batch,) = Loader(Colored(), augment=Augment.own_size((64, 30)).shrink_larger(), **options)
+    (batch,) = Loader(Colored(), augment=Augment.pad_to((64, 30)).shrink_larger(), **options)
     for number, size in enumerate(batch.sizes):
         height, width = Colored.size(number)
         assert size == ((height, width) if width <= 30 else (height * 30 // width, 30))

@@ -159,7 +159,7 @@ def test_wrong_options_are_refused() -> None:
 def test_collate_and_unpadded_know_the_axis_of_frames() -> None:
     seen = []
     for layout in ("nhwc", "nchw"):
-        options = {**OPTIONS, "layout": layout, "augment": Augment.own_size(64, 64)}
+        options = {**OPTIONS, "layout": layout, "augment": Augment.pad_to(64, 64)}
         trimmed = Loader(Clips(2), **frames(2), collate=lambda batch: collate.trim(batch, multiple=1), **options)
         for batch, (images, _) in zip(trimmed, Loader(Clips(2), **frames(2), **options), strict=True):
             height, width = max(40 + int(label) for label in batch["label"]), 50

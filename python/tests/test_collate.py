@@ -194,7 +194,7 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
 
     fields = {"boxes": Boxes(5, {"class": "i64"}, to=to, to_relative=relative)}
     loader = Loader(
-        Annotated(), batch_size=4, augment=Augment.own_size((64, 96)), fields=fields, collate=trimmed, output=output,
+        Annotated(), batch_size=4, augment=Augment.pad_to((64, 96)), fields=fields, collate=trimmed, output=output,
         layout=layout, drop_field=["label"],
     )  # fmt: skip
     [((images, complete), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
@@ -210,7 +210,7 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
 
 
 def test_trim_rejects_fields_that_it_cannot_trim() -> None:
-    options: dict[str, Any] = {"augment": Augment.own_size((64, 96)), "output": "numpy", "drop_field": ["label"], "batch_size": 4}
+    options: dict[str, Any] = {"augment": Augment.pad_to((64, 96)), "output": "numpy", "drop_field": ["label"], "batch_size": 4}
     fields = {"x": warpfeed.Image(), "boxes": Boxes(5)}
     with pytest.raises(WarpfeedError, match=r"trim: fields=\{'x': Image\(...\)\} is a second image"):
         next(iter(Loader(Annotated(), fields=fields, collate=warpfeed.collate.trim, **options)))

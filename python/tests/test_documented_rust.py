@@ -32,7 +32,7 @@ SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
     (r"\.workers\(\d+\)", ".workers(crate::workers())"),
     (r"eval\(256, 224\)", "eval(36, 32)"),
-    (r"own_size\(640, 512\)", "own_size(32, 32)"),
+    (r"pad_to\(640, 512\)", "pad_to(32, 32)"),
     (r"\b(224|640|1024)\b", "32"),
     (r"(?<!\[\], )\b512\b", "32"),
     (r"\b1025\b", "33"),

@@ -122,7 +122,7 @@ def test_every_form_of_a_batch_is_freed(sets: Any, kind: str, collate: Any) -> N
     if collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
         options["fields"] = {"boxes": Boxes(20, columns={"class": "i64"})}
     if collate is warpfeed.collate.trim:
-        options["augment"] = Augment.own_size(512, 512)
+        options["augment"] = Augment.pad_to(512, 512)
     assert walked(Loader(data, output="numpy", collate=collate, **options)) == BATCHES
 
 

@@ -72,7 +72,7 @@ def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
     for name in ("sizes", "unpadded"):
         with pytest.raises(AttributeError, match="this loader has only views; add the image"):
             getattr(batch, name)
-    options = {**OPTIONS, "augment": Augment.own_size((300, 300)), "fields": {"image": Image()}}
+    options = {**OPTIONS, "augment": Augment.pad_to((300, 300)), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
     assert batch.sizes == [image.shape[:2] for image in batch.unpadded] == next(iter(Loader(mini, **options))).sizes
 

@@ -245,7 +245,7 @@ class Augment(_Calls):
     """The steps that turn a decoded image into an image of the batch, including the output size.
 
     Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize``, ``cover``,
-    ``own_size`` or ``pass_through``; for detection with ``letterbox``, ``scale_jitter``,
+    ``pad_to`` or ``pass_through``; for detection with ``letterbox``, ``scale_jitter``,
     ``shortest_size`` or ``iou_crop``; for segmentation with ``random_resize``; or with a
     ``preset``. Then add options::
 
@@ -260,7 +260,7 @@ class Augment(_Calls):
     def __init__(self) -> None:
         raise TypeError(
             "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize, .cover, "
-            ".own_size or .pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for "
+            ".pad_to or .pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for "
             "segmentation "
             ".random_resize; or .preset(name, side)"
         )
@@ -394,19 +394,19 @@ class Augment(_Calls):
 
     @overload
     @classmethod
-    def own_size(cls, size: Size, other: int | None = None, /) -> Augment: ...
+    def pad_to(cls, size: Size, other: int | None = None, /) -> Augment: ...
 
     @overload
     @classmethod
-    def own_size(cls, /, *, height: int, width: int) -> Augment: ...
+    def pad_to(cls, /, *, height: int, width: int) -> Augment: ...
 
     @classmethod
-    def own_size(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+    def pad_to(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """Places each image, unchanged, in the upper left corner of an output of size (height,
         width). The remaining area is filled. ``batch.sizes`` returns the sizes of the images, and
         ``batch.unpadded`` returns the images without padding. A sample fails if its image is
         larger than the output, unless ``shrink_larger`` is called."""
-        return cls._make((("own_size", (_size("Augment.own_size", size, other, height, width),)),))  # type: ignore[no-any-return]
+        return cls._make((("pad_to", (_size("Augment.pad_to", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
@@ -447,7 +447,7 @@ class Augment(_Calls):
     def fill(self, red: int, green: int, blue: int) -> Augment:
         """Sets the color of the area that the image does not cover, as (red, green, blue) from 0 to
         255; black by default. Only for ``letterbox``, ``scale_jitter``, ``random_crop``,
-        ``random_resize``, ``shortest_size`` and ``own_size``, and after ``zoom_out`` and
+        ``random_resize``, ``shortest_size`` and ``pad_to``, and after ``zoom_out`` and
         ``mosaic``."""
         return self._with("fill", *_color((red, green, blue)))  # type: ignore[no-any-return]
 
@@ -468,7 +468,7 @@ class Augment(_Calls):
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
 
     def shrink_larger(self) -> Augment:
-        """Shrinks images that are larger than the output until they fit. Only for ``own_size``."""
+        """Shrinks images that are larger than the output until they fit. Only for ``pad_to``."""
         return self._with("shrink_larger")  # type: ignore[no-any-return]
 
     def interpolation(self, mode: Interpolation) -> Augment:

@@ -105,7 +105,7 @@ class _BatchProperties(_other_names.EarlierNames):
     @property
     def unpadded(self) -> list[Any]:
         """Each image with its padding cropped off, as a view of ``images``. With
-        ``Augment.own_size``, these views have different sizes.
+        ``Augment.pad_to``, these views have different sizes.
 
         Raises:
             AttributeError: if the batch has no field ``image``, or the loader has only views.

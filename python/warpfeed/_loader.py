@@ -183,7 +183,7 @@ class Loader(_other_names.EarlierNames):
             it. ``image`` is a uint8 NumPy array of shape (H, W, 3), and ``rng`` is a
             ``numpy.random.Generator`` that depends only on (seed, epoch, sample). The function must
             return a uint8 array of the same shape. ``image`` excludes the area that the crop fills,
-            such as the padding of ``own_size`` and ``letterbox``, unless the augmentation contains
+            such as the padding of ``pad_to`` and ``letterbox``, unless the augmentation contains
             a geometric operation such as a rotation, a mosaic, or a border of ``random_crop``. The
             function runs in worker processes with the start method "spawn", so it must be
             picklable. Pixels are passed in shared memory.

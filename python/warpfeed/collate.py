@@ -98,7 +98,7 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:
     """Removes the padding that all images of a batch have in common on the right and at the bottom,
-    for ``Augment.own_size``.
+    for ``Augment.pad_to``.
 
     Images, masks and dense maps are reduced to the maximum height and the maximum width of the
     images without padding. Both are rounded up to a multiple of ``multiple``, up to the original

@@ -177,7 +177,7 @@ impl BatchInfo {
     /// effects.
     ///
     /// The rectangle is smaller than the output image if images keep their own sizes
-    /// ([`Augment::own_size`](crate::Augment::own_size)) or are padded by the augmentation. It is
+    /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is
     /// the whole output image if that image is a mosaic, or if a
     /// [`Transform`](crate::transform::Transform) received the whole image. It is empty in a loader
     /// without images, and has no meaning for a failed sample without a replacement. If there are

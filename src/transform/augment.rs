@@ -125,15 +125,15 @@ impl Augment {
     /// ```
     /// use warpfeed::Augment;
     ///
-    /// let augment = Augment::own_size(1024, 768).shrink_larger();
+    /// let augment = Augment::pad_to(1024, 768).shrink_larger();
     /// # augment.check().unwrap();
     /// ```
-    pub fn own_size(width: u32, height: u32) -> Self {
-        Self::begin(Setting::OwnSize { size: Sides { height, width } })
+    pub fn pad_to(width: u32, height: u32) -> Self {
+        Self::begin(Setting::PadTo { size: Sides { height, width } })
     }
 
     /// Shrinks images that are larger than the output so that they fit. Only for
-    /// [`own_size`](Augment::own_size).
+    /// [`pad_to`](Augment::pad_to).
     #[must_use]
     pub fn shrink_larger(self) -> Self {
         self.then(Setting::ShrinkLarger {})
@@ -193,7 +193,7 @@ impl Augment {
     /// The default is black. Only crops that can leave a part uncovered support this option:
     /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
     /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
-    /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size).
+    /// [`shortest_size`](Augment::shortest_size) and [`pad_to`](Augment::pad_to).
     /// [`iou_crop`](Augment::iou_crop) supports it after [`zoom_out`](Augment::zoom_out), and every
     /// crop supports it after [`mosaic`](Augment::mosaic).
     #[must_use]

@@ -24,7 +24,7 @@ pub(super) enum Crop {
     Stretch,
     Cover,
     PassThrough,
-    OwnSize {
+    PadTo {
         shrink: bool,
     },
     Letterbox,
@@ -104,11 +104,11 @@ impl Crop {
                 return Err(wrong_size_error(size, "but Augment::pass_through expects", output, ""));
             }
             Crop::Stretch | Crop::PassThrough => Plan::resized_crop(size, full_area, output, full_output),
-            Crop::OwnSize { shrink } => {
+            Crop::PadTo { shrink } => {
                 let is_fitting = size.width <= output.width && size.height <= output.height;
                 if !is_fitting && !shrink {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
-                    return Err(wrong_size_error(size, "but Augment::own_size allows at most", output, HINT));
+                    return Err(wrong_size_error(size, "but Augment::pad_to allows at most", output, HINT));
                 }
                 let fitted_size = if is_fitting { size } else { geometry::fitted_size(size, output) };
                 Plan::resized_crop(size, full_area, output, Rect::full(fitted_size))
@@ -143,7 +143,7 @@ impl Crop {
 
     /// Returns whether mirrored images stay in the upper left corner of the output.
     pub(super) fn keeps_corner(&self) -> bool {
-        matches!(self, Crop::RandomResize(_) | Crop::ShortestSize { .. } | Crop::OwnSize { .. })
+        matches!(self, Crop::RandomResize(_) | Crop::ShortestSize { .. } | Crop::PadTo { .. })
     }
 }
 

@@ -70,7 +70,7 @@ impl Setting {
             Setting::Resize { size } => (Crop::Stretch, size),
             Setting::Cover { size } => (Crop::Cover, size),
             Setting::PassThrough { size } => (Crop::PassThrough, size),
-            Setting::OwnSize { size } => (Crop::OwnSize { shrink: false }, size),
+            Setting::PadTo { size } => (Crop::PadTo { shrink: false }, size),
             Setting::Letterbox { size } => (Crop::Letterbox, size),
             Setting::ScaleJitter { side, low, high } => (Crop::ScaleJitter([low, high]), square(side)),
             Setting::IouCrop { size } => (Crop::Iou(None), size),
@@ -82,7 +82,7 @@ impl Setting {
     /// setters that not every crop supports.
     fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
-            Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
+            Setting::ShrinkLarger {} => ("shrink_larger", "Augment::pad_to"),
             Setting::ZoomOut { .. } => ("zoom_out", "Augment::iou_crop"),
             Setting::Padding { .. } => ("padding", "Augment::random_crop"),
             Setting::Border { .. } => ("border", "Augment::random_crop"),
@@ -91,7 +91,7 @@ impl Setting {
             Setting::Ratio { .. } => ("ratio", "the random crop of Augment::train"),
             _ => (
                 "fill",
-                "letterbox, scale_jitter, random_crop, random_resize, shortest_size, own_size, zoom_out or mosaic",
+                "letterbox, scale_jitter, random_crop, random_resize, shortest_size, pad_to, zoom_out or mosaic",
             ),
         }
     }
@@ -100,7 +100,7 @@ impl Setting {
 impl Settings {
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
-            (Setting::ShrinkLarger {}, Crop::OwnSize { shrink }) => *shrink = true,
+            (Setting::ShrinkLarger {}, Crop::PadTo { shrink }) => *shrink = true,
             (&Setting::ZoomOut { probability, low, high }, Crop::Iou(zoom)) => {
                 *zoom = Some(Zoom { probability, scale: [low, high] });
             }

@@ -53,7 +53,7 @@ pub(super) enum Setting {
     Resize { size: Sides },
     Cover { size: Sides },
     PassThrough { size: Sides },
-    OwnSize { size: Sides },
+    PadTo { size: Sides },
     Letterbox { size: Sides },
     ScaleJitter { side: u32, low: f64, high: f64 },
     IouCrop { size: Sides },

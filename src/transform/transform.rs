@@ -30,7 +30,7 @@ pub trait Transform: Send + Sync {
     ///
     /// `image` excludes the fill around it ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it
     /// may be smaller than the images of the batch, for example with
-    /// [`Augment::own_size`](crate::Augment::own_size) or [`letterbox`](crate::Augment::letterbox).
+    /// [`Augment::pad_to`](crate::Augment::pad_to) or [`letterbox`](crate::Augment::letterbox).
     /// In three cases, `image` is the whole output: after geometric operations, if the output
     /// combines several images, and if the output includes the border of a
     /// [`random_crop`](crate::Augment::random_crop).

@@ -302,7 +302,7 @@ impl Choice {
             6 => ("resize", Augment::resize(width, height)),
             7 => ("letterbox", Augment::letterbox(width, height)),
             8 => ("pass through", Augment::pass_through(width, height)),
-            9 => ("own size", Augment::own_size(64, 64)),
+            9 => ("pad_to", Augment::pad_to(64, 64)),
             10 => ("random resize", Augment::random_resize(side, side, longer + 8)),
             11 => ("jitter", train().jitter(ColorJitter::new().brightness(0.4).hue(0.1))),
             12 if effects => ("rand augment", train().rand_augment(2, 9)),

@@ -179,7 +179,7 @@ fn images_in_their_original_sizes_are_unchanged() {
         let area = Rect::full(Size::new(60, 50));
         let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
         for (workers, flip) in [(1, 0.0), (3, 1.0)] {
-            let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
+            let mut batches = open(Augment::pad_to(60, 50).flip(flip)).workers(workers).host().unwrap();
             for batch in batches.epoch(1) {
                 let batch = batch.unwrap();
                 let images = batch.images().as_u8().unwrap();
@@ -201,11 +201,11 @@ fn images_in_their_original_sizes_are_unchanged() {
                 }
             }
         }
-        let small = || Augment::own_size(40, 40);
+        let small = || Augment::pad_to(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =
             samples_larger_than(40).map(|n| format!("sample {n} ({n})")).find(|name| e.to_string().contains(name));
-        assert!(named.is_some() && e.to_string().contains("but Augment::own_size allows at most 40x40"), "{e}");
+        assert!(named.is_some() && e.to_string().contains("but Augment::pad_to allows at most 40x40"), "{e}");
         let mut skipped = 0;
         for batch in open(small()).batch_size(25).on_error(OnError::Skip { max_skipped: 50 }) {
             let batch = batch.unwrap();
@@ -287,7 +287,7 @@ fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
 fn a_custom_transform_gets_the_image_without_its_padding() {
     let samples = samples();
     for augment in [
-        Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
+        Augment::pad_to(64, 56).fill([1, 2, 3]).flip(0.5),
         Augment::letterbox(41, 37).fill([1, 2, 3]),
         Augment::scale_jitter(40, 0.3, 0.9).fill([1, 2, 3]),
         Augment::train(20),

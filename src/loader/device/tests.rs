@@ -152,8 +152,8 @@ fn device_decoding_is_bit_identical_to_the_host() {
             Augment::random_crop(60).padding(20).pad_if_needed().fill([9, 8, 7]).flip(0.5),
             Augment::random_resize(48, 24, 90).vertical_flip(0.5),
             Augment::shortest_size(&[20, 30], 48).flip(0.5),
-            Augment::own_size(132, 131).flip(0.5),
-            Augment::own_size(50, 60).shrink_larger().vertical_flip(0.5),
+            Augment::pad_to(132, 131).flip(0.5),
+            Augment::pad_to(50, 60).shrink_larger().vertical_flip(0.5),
         ] {
             let loader = loader(&originals).augment(augment);
             let expected = on_host(loader.clone(), 2);

@@ -40,8 +40,8 @@ fn pass_through_rejects_other_sizes() {
 }
 
 #[test]
-fn own_size_keeps_rejects_or_shrinks_images() {
-    let fixed = || Augment::own_size(40, 30);
+fn pad_to_keeps_rejects_or_shrinks_images() {
+    let fixed = || Augment::pad_to(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
         (plan.crop, plan.shown(), plan.output)
@@ -57,7 +57,7 @@ fn own_size_keeps_rejects_or_shrinks_images() {
     let e = fixed().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
-        "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
+        "the image is 41x9, but Augment::pad_to allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
     assert_eq!(part(&fixed().shrink_larger(), (80, 20)), (full_area(80, 20), full_area(40, 10), output));
     assert_eq!(part(&fixed().shrink_larger(), (20, 90)), (full_area(20, 90), full_area(6, 30), output));
@@ -96,7 +96,7 @@ fn invalid_options_are_refused() {
     assert_refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter is 0.1 to inf");
     assert_refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
     assert_refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
-    assert_refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
+    assert_refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::pad_to");
     assert_refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
     assert_refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
     assert_refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
@@ -164,8 +164,7 @@ fn later_epochs_can_have_different_augmentations() {
 
 #[test]
 fn mirrored_images_stay_in_the_upper_left_corner() {
-    for augment in
-        [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::own_size(60, 40)]
+    for augment in [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::pad_to(60, 40)]
     {
         let augment = augment.flip(0.5).vertical_flip(0.5);
         for sample in 0..60 {
@@ -232,7 +231,7 @@ fn flips_have_the_configured_probability() {
 /// Python sends: name and arguments.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
-    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
+    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"pad_to": [[24, 32]]}
     {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
     {"preset": ["classification-v2", 32]}
     {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
