@@ -96,7 +96,7 @@ fn measure(name: &str, path: &Path) {
         let cache = stats.decoded_cache.unwrap();
         println!(
             "\n{count} {name}: {:.0} KB encoded, {:.0} KB as {format:?}, {} images cached",
-            mean_kilobytes(stats.bytes_read, stats.prepared),
+            mean_kilobytes(stats.bytes_read, stats.prepared_samples),
             mean_kilobytes(cache.bytes, cache.images),
             cache.images
         );

@@ -73,7 +73,7 @@ fn main() -> Result<()> {
                 round_rates.join(" "),
                 gpu_seconds * 1e3,
                 gpu_seconds * 20_000.0 / BATCH as f64 * 100.0,
-                stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
+                stats.images_sent_to_device as f64 / stats.prepared_samples.max(1) as f64 * 100.0,
                 rates.iter().map(|round| round.busy_cores).fold(0.0, f64::max),
                 rates.iter().map(|round| round.p99_wait_ms).fold(0.0, f64::max),
             );

@@ -101,7 +101,7 @@ fn measure<B: Send + 'static>(
         "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>16.0} {:>14.1} %",
         quantile(0.5),
         quantile(0.99),
-        stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
+        stats.images_sent_to_device as f64 / stats.prepared_samples.max(1) as f64 * 100.0,
     );
     Ok(())
 }

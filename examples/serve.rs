@@ -108,7 +108,7 @@ fn serve<B: Send + 'static>(
             "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
             latencies.len(),
             stats.batches,
-            stats.decoded_on_device,
+            stats.images_sent_to_device,
             quantile(0.5),
             quantile(0.99),
         );

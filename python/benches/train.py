@@ -85,7 +85,7 @@ class Warpfeed:
 
     def close(self) -> None:
         stats = self.loader.stats()
-        on_device = stats["decoded_on_device"] / max(1, stats["prepared"])
+        on_device = stats["images_sent_to_device"] / max(1, stats["prepared_samples"])
         print(f"    {100 * on_device:.0f} % decoded on the device. {self.loader.verdict()}", flush=True)
         self.loader.close()
 

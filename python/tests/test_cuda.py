@@ -46,9 +46,9 @@ def test_the_device_decodes_bit_identically_to_the_host(packed: str, decode_on: 
         for (images, labels), batch in zip(host, device, strict=True):
             assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
     stats = device.stats()
-    assert 0 < stats["decoded_on_device"] <= stats["prepared"]
+    assert 0 < stats["images_sent_to_device"] <= stats["prepared_samples"]
     # Only a few images of the dataset are progressive, or are not JPEGs.
-    assert decode_on == "auto" or stats["decoded_on_device"] > 0.8 * stats["prepared"]
+    assert decode_on == "auto" or stats["images_sent_to_device"] > 0.8 * stats["prepared_samples"]
 
 
 @pytest.mark.parametrize("side", [False, True])

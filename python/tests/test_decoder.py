@@ -38,7 +38,7 @@ def test_a_decoder_gives_the_pixels_of_a_loader(mini: str) -> None:
         decoded = decoder.decode(originals[first : first + count])
         assert len(decoded) == count and not decoded.errors
         assert np.array_equal(decoded.images, pixels[first : first + count])
-    assert decoder.stats()["prepared"] >= 56
+    assert decoder.stats()["prepared_samples"] >= 56
 
 
 def test_a_bad_image_fails_at_its_position(mini: str) -> None:
@@ -132,7 +132,7 @@ def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
             actual = decoded.images.clone()
             del decoded
             assert np.array_equal(actual.cpu().numpy(), pixels[first : first + 16])
-    assert decoder.stats()["decoded_on_device"] > 0
+    assert decoder.stats()["images_sent_to_device"] > 0
 
 
 def small(count: int) -> list[bytes]:
@@ -207,7 +207,7 @@ def test_5000_live_results_stay_within_the_memory_plan() -> None:
 
 def test_a_task_that_is_canceled_cancels_its_request() -> None:
     decoder, held = all_held()
-    prepared = decoder.stats()["prepared"]
+    prepared = decoder.stats()["prepared_samples"]
 
     async def serve() -> None:
         pending = [decoder.submit(small(4)) for _ in range(20)]
@@ -234,7 +234,7 @@ def test_a_task_that_is_canceled_cancels_its_request() -> None:
     held.clear()
     assert colors(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
     # Images of requests that had started before they were canceled may have been decoded.
-    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were canceled"
+    assert decoder.stats()["prepared_samples"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were canceled"
 
 
 def test_only_one_task_may_await_a_response() -> None:

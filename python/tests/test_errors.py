@@ -65,9 +65,9 @@ def test_damage_is_counted_named_and_an_error_if_strict(
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy", "epochs": 0}
     with caplog.at_level(logging.WARNING, "warpfeed"):
         loader = Loader(tmp_path / "set", **options)
-        assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1
+        assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged_images"] == 1
         list(loader)
-        assert loader.stats()["damaged"] == 2, "damage must be counted each time an image is decoded"
+        assert loader.stats()["damaged_images"] == 2, "damage must be counted each time an image is decoded"
         loader.close()
     named = [record for record in caplog.records if "damaged" in record.message and str(original) in record.message]
     assert len(named) == 1, caplog.records

@@ -59,7 +59,7 @@ def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None
     expected = contents(Loader(packed, shuffle=True, seed=3, **OPTIONS))
     for decode_on in ["cpu", "gpu", "auto"]:
         loader = Loader(packed, shuffle=True, seed=3, decode_on=decode_on, **OPTIONS)
-        assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
+        assert contents(loader) == expected and loader.stats()["images_sent_to_device"] == 0
     with pytest.raises(ValueError, match="decode_on='cuda': expected one of 'cpu', 'gpu', 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
     with pytest.raises(WarpfeedError, match=r"decode_share=2: expected a fraction of the device's time, from 0 to 1"):

@@ -27,24 +27,25 @@ from warpfeed._report import Stats
 
 #: Users refer to these names in dashboards and alerts, so removing or renaming one is a breaking
 #: change.
-NAMES = """
-    batches_total samples_total epochs_total prepared_samples_total damaged_images_total read_retries_total
-    epoch_seconds_total wait_seconds_total start_wait_seconds_total stall_seconds_total step_seconds_total
-    slot_wait_seconds_total worker_seconds_total worker_delayed_seconds_total stage_seconds_total{stage}
-    stage_samples_total{stage} field_seconds_total{field} field_samples_total{field} read_bytes_total
-    readahead_seconds_total readahead_samples_total copy_seconds_total copy_bytes_total convert_seconds_total
-    device_decode_seconds_total device_decode_images_total device_full_images_total device_failed_samples_total
-    network_requests_total network_retries_total network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
+NAMES = """ batches_total samples_total epochs_total prepared_samples_total damaged_images_total
+    read_retries_total epoch_seconds_total wait_seconds_total start_wait_seconds_total
+    stall_seconds_total step_seconds_total slot_wait_seconds_total worker_seconds_total
+    worker_delayed_seconds_total stage_seconds_total{stage} stage_samples_total{stage}
+    field_seconds_total{field} field_samples_total{field} read_bytes_total readahead_seconds_total
+    readahead_samples_total copy_seconds_total copy_bytes_total convert_seconds_total
+    device_decode_seconds_total images_sent_to_device_total device_full_images_total
+    device_failed_samples_total network_requests_total network_retries_total network_hedges_total
+    network_refusals_total network_received_bytes_total network_used_bytes_total
     memory_cache_hits_total memory_cache_bytes_total disk_cache_hits_total disk_cache_bytes_total
-    decoded_cache_hits_total decoded_cache_misses_total
-    process_cpu_seconds_total process_disk_read_bytes_total process_major_faults_total workers cores
-    prefetch_batches slots host_bytes pinned_bytes device_bytes decoded_cache_images decoded_cache_bytes
+    decoded_cache_hits_total decoded_cache_misses_total process_cpu_seconds_total
+    process_disk_read_bytes_total process_major_faults_total workers cores prefetch_batches slots
+    host_bytes pinned_bytes device_bytes decoded_cache_images decoded_cache_bytes
 """.split()
 
 STAGE = {"count": 7, "seconds": 1.5, "bytes": 1 << 40, "p50_seconds": 0.1, "p99_seconds": 0.2, "histogram": []}
 NETWORK = [
-    "requests", "retries", "hedges", "refusals", "bytes", "used_bytes", "memory_hits", "memory_bytes", "folder_hits",
-    "folder_bytes",
+    "requests", "retries", "hedges", "refusals", "received_bytes", "used_bytes", "memory_hits", "memory_bytes", "disk_hits",
+    "disk_bytes",
 ]  # fmt: skip
 
 
@@ -61,11 +62,11 @@ class Whole:
 
     def __init__(self, stats: Stats) -> None:
         self.found = stats
-        for name in ("ahead", "copy", "convert", "device_decode", "stall"):
+        for name in ("readahead", "copy", "convert", "device_decode", "stall"):
             stats[name] = dict(STAGE)
         stats["network"] = {name: 100 + offset for offset, name in enumerate(NETWORK)}
         stats["decoded_cache"] = {"hits": 7, "misses": 5, "images": 3, "bytes": 1 << 20, "limit": 1 << 21}
-        stats["process"]["disk_bytes"] = 4096
+        stats["process"]["disk_read_bytes"] = 4096
         stats["fields"] = {"decode": dict(STAGE), 'a "b" \\n\nd': dict(STAGE, seconds=2.25)}
 
     def stats(self) -> Stats:
@@ -258,7 +259,7 @@ class Growing(Whole):
         self.scrapes += 1
         result = Whole(self.loader.stats()).stats()
         stage = {**STAGE, "count": 7 * self.scrapes, "seconds": 0.1 * self.scrapes}
-        result.update({name: stage for name in ("ahead", "copy", "convert", "device_decode", "stall")})
+        result.update({name: stage for name in ("readahead", "copy", "convert", "device_decode", "stall")})
         return result
 
 

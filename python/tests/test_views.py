@@ -57,7 +57,7 @@ def test_a_damaged_image_counts_once(tmp_path: Path, mini: str) -> None:
     (tmp_path / "a.jpg").write_bytes(content[:offset] + b"\xff\xd0" + content[offset:])
     loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, drop_field=["label"], output="numpy")
     list(loader)
-    assert loader.stats()["damaged"] == 1
+    assert loader.stats()["damaged_images"] == 1
 
 
 def test_the_image_may_accompany_the_views(mini: str) -> None:

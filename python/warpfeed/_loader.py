@@ -267,8 +267,8 @@ class Loader(_other_names.EarlierNames):
             batch replaces each of them. By default, the first bad sample raises an error.
         strict: makes a sample fail if its image has any damage, even if the image can be decoded.
             This requires decoding each JPEG to its end, which takes time. By default, JPEGs with
-            damage that libjpeg tolerates are decoded, ``stats()["damaged"]`` counts them each time
-            that they are delivered, and the log names the first 100.
+            damage that libjpeg tolerates are decoded, ``stats()["damaged_images"]`` counts them
+            each time that they are delivered, and the log names the first 100.
         retries: number of times that a read is repeated after a transient error; 3 by default.
         timeout: number of seconds that ``next`` waits while all batches are in use; 30 by default.
         memory_limit: maximum size of the memory plan, in bytes.

@@ -40,8 +40,8 @@ class Stats(Report):
       batches and batch buffers.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
     - ``decoded_cache``: hits, misses, images and bytes of the cache of decoded images, or None.
-    - ``damaged``, ``retries`` and ``slowest``: the number of damaged images, the number of repeated
-      reads, and the slowest samples.
+    - ``damaged_images``, ``read_retries`` and ``slowest``: the number of damaged images, the number
+      of repeated reads, and the slowest samples.
 
     The page "Where does the time go?" in the documentation lists all keys. For an experiment
     tracker, :meth:`flat` returns only the numbers.

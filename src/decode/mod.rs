@@ -69,7 +69,7 @@
 //!
 //! [`check()`], which `verify`, `inspect`, `pack` and [strict](crate::Loader::strict) loaders call,
 //! reads the whole file and detects damage in any part of it. [`Pixels::damage`] and
-//! [`Stats::damaged`](crate::Stats::damaged) report only damage in the decoded part.
+//! [`Stats::damaged_images`](crate::Stats::damaged_images) report only damage in the decoded part.
 //!
 //! # The JPEG decoder
 //!

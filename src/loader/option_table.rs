@@ -292,13 +292,13 @@ options! {
         /// Workers decode all other images, such as progressive, CMYK and damaged JPEGs, other
         /// formats, and mosaics. They also decode all images of a loader with a
         /// [`transform`](Self::transform), because transforms run on the host.
-        /// [`Stats::decoded_on_device`] counts the images that workers send to the device.
+        /// [`Stats::images_sent_to_device`] counts the images that workers send to the device.
         ///
         /// Decoding needs about 3.9 MB of device memory per source image of a batch, in addition to
         /// the batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
         /// batches in host memory.
         ///
-        /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
+        /// [`Stats::images_sent_to_device`]: crate::Stats::images_sent_to_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
 
         /// Limits the fraction of the device's time that decoding JPEGs may take, from 0 to 1; 1 by
@@ -433,10 +433,10 @@ options! {
         /// Sets whether a sample fails if its image has any damage; off by default.
         ///
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
-        /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
-        /// for each of the first 100 samples with damage. The loader detects damage only in the
-        /// data that it decodes. It does not detect damage outside the crop, damaged codes that
-        /// happen to be valid, or excess data at the end of a segment.
+        /// counts such images in [`Stats::damaged_images`](crate::Stats::damaged_images), and logs
+        /// one warning for each of the first 100 samples with damage. The loader detects damage
+        /// only in the data that it decodes. It does not detect damage outside the crop, damaged
+        /// codes that happen to be valid, or excess data at the end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither

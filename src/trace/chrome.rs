@@ -395,7 +395,7 @@ impl Recorder {
     fn format_network_intervals(&mut self, text: &mut Vec<u8>, mut intervals: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref activity, .. }) = intervals.last() else { return };
         let mut zero = NetworkStats::default();
-        zero.cached = activity.cached;
+        zero.has_cache = activity.has_cache;
         intervals.push(NetworkInterval { start: end, end, activity: zero });
         for NetworkInterval { start, end, activity } in intervals {
             for (name, args) in activity.counters((end - start) as f64 * 1e-9) {

@@ -195,7 +195,7 @@ impl Counters {
         self.wait.add(wait_ns, 0);
         self.batches.add(1);
         self.samples.add(samples as u64);
-        self.damaged.add(damaged_images);
+        self.damaged_images.add(damaged_images);
         if let Some(trace) = self.open_trace() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(TraceRow::Thread(span::thread_number()), BATCH_WAIT, request_time, now, args);
@@ -217,7 +217,7 @@ impl Counters {
     /// `wait_time` is the part of the time since `wait_start` that lies within epochs.
     pub(crate) fn record_slot_wait(&self, epoch: u64, batch: u64, wait_start: Instant, wait_time: Duration) {
         let now = Instant::now();
-        self.slot.add(wait_time.as_nanos() as u64, 0);
+        self.slot_wait.add(wait_time.as_nanos() as u64, 0);
         if let Some(trace) = self.open_trace() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(TraceRow::Coordinator, SLOT_WAIT, wait_start, now, args);
@@ -327,13 +327,13 @@ impl Counters {
         stragglers.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let ready_len = consumer.ready_histogram.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
-            until_seconds: self.open_time.elapsed().as_secs_f64(),
+            uptime_seconds: self.open_time.elapsed().as_secs_f64(),
             bytes_read: read.bytes,
             waited_seconds: loader_stats.wait.seconds,
             epochs: consumer.epoch_count,
-            start_seconds: consumer.epoch_start_ns as f64 * 1e-9,
+            start_wait_seconds: consumer.epoch_start_ns as f64 * 1e-9,
             read,
-            ahead: Some(Tally::sum(self.readers.iter().filter_map(OnceLock::get).map(|r| &r.read)))
+            readahead: Some(Tally::sum(self.readers.iter().filter_map(OnceLock::get).map(|r| &r.read)))
                 .filter(|ahead| ahead.count > 0),
             decode: stage(Stage::Decode),
             transform: stage(Stage::Transform),
@@ -346,7 +346,7 @@ impl Counters {
                     (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[field_index])))
                 })
                 .collect(),
-            ready: consumer.ready_histogram[..ready_len].to_vec(),
+            ready_histogram: consumer.ready_histogram[..ready_len].to_vec(),
             process: ProcessStats::now().since(&self.process),
             slowest: stragglers,
             timeline: consumer.timeline.intervals(self.open_time.elapsed().as_secs_f64(), busy_ns),
@@ -476,7 +476,7 @@ mod tests {
         counters.end_read(1, 1000, 10);
         counters.worker(0).set_idle();
         assert!(counters.activity().is_empty());
-        assert_eq!(counters.stats().ahead.map(|ahead| (ahead.count, ahead.bytes)), Some((1, 10)));
+        assert_eq!(counters.stats().readahead.map(|ahead| (ahead.count, ahead.bytes)), Some((1, 10)));
     }
 
     #[test]

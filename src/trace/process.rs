@@ -24,7 +24,7 @@ pub struct ProcessStats {
     /// Page faults that had to read from the disk.
     pub major_faults: u64,
     /// Number of bytes read from storage rather than the page cache, if known (Linux only).
-    pub disk_bytes: Option<u64>,
+    pub disk_read_bytes: Option<u64>,
     /// Resident anonymous memory in bytes, if known (Linux only). Pages of mapped datasets are not
     /// included.
     pub anonymous_bytes: Option<u64>,
@@ -112,7 +112,7 @@ impl Since for ProcessStats {
             cpu_seconds: self.cpu_seconds.since(&earlier.cpu_seconds),
             minor_faults: self.minor_faults.since(&earlier.minor_faults),
             major_faults: self.major_faults.since(&earlier.major_faults),
-            disk_bytes: self.disk_bytes.zip(earlier.disk_bytes).map(|(now, before)| now.since(&before)),
+            disk_read_bytes: self.disk_read_bytes.zip(earlier.disk_read_bytes).map(|(now, before)| now.since(&before)),
             anonymous_bytes: self.anonymous_bytes,
         }
     }
@@ -134,7 +134,7 @@ impl ProcessStats {
             cpu_seconds: usage.cpu_seconds,
             minor_faults: usage.minor_faults,
             major_faults: usage.major_faults,
-            disk_bytes: number("/proc/self/io", "read_bytes:"),
+            disk_read_bytes: number("/proc/self/io", "read_bytes:"),
             anonymous_bytes: number("/proc/self/status", "RssAnon:").map(|kib| kib * 1024),
         }
     }

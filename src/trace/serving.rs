@@ -37,7 +37,7 @@ impl Evidence<'_> {
         if busy_fraction >= MIN_BUSY_FRACTION {
             return self.judge_work();
         }
-        let blocked_fraction = ratio(stats.slot.seconds, stats.seconds);
+        let blocked_fraction = ratio(stats.slot_wait.seconds, stats.seconds);
         if blocked_fraction >= MIN_BLOCKED_FRACTION {
             let lines = vec![
                 wait_text,
@@ -75,7 +75,7 @@ mod tests {
             seconds: 10.0,
             batches: 100,
             samples: 400,
-            prepared: 400,
+            prepared_samples: 400,
             waited_seconds: 4.0,
             decode: stage(400, 4.0),
             wait: stage(100, 4.0),

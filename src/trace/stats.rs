@@ -109,19 +109,19 @@ statistics! {
     #[non_exhaustive]
     workers {
         /// Samples that workers prepared, delivered or not.
-        prepared,
+        prepared_samples,
         /// Images of prepared samples that are JPEGs without restart markers. Decoding a crop of
         /// such a JPEG cannot skip the data before the crop. `warpfeed pack` adds restart markers.
-        plain_jpegs,
+        jpegs_without_restart_markers,
         /// Images that workers sent to the device for decoding or conversion; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
-        decoded_on_device,
+        images_sent_to_device,
         /// Images that workers decoded because the batch had no device memory left for their
         /// encoded data. A large image then delays its batch.
-        device_full,
+        device_full_images,
         /// Samples with an image that the device could not decode, so that a worker decoded it
         /// again. The batch is delayed by the decoding and by a second copy to the device.
-        decoded_again,
+        device_failed_samples,
     }
     loader {
         /// Batches delivered to the consumer.
@@ -132,21 +132,21 @@ statistics! {
         /// only in the part of the file that a crop needs. With
         /// [`Loader::strict`](crate::Loader::strict), the whole file is checked, and the sample
         /// fails if the file is damaged.
-        damaged "damaged images were decoded",
-        /// Number of retries after a transient read error; see
+        damaged_images "damaged images were decoded",
+        /// Number of reads that were repeated after a transient error; see
         /// [`Loader::retries`](crate::Loader::retries).
-        retries,
+        read_retries,
     }
     times {
         /// The coordinator's waits for a free slot. Long waits are a good sign: they mean that the
         /// loader is faster than the consumer.
-        slot,
+        slot_wait,
         /// The consumer's waits for batches, on the host.
         wait,
         /// Waits for a single batch while all batches prefetched after it were complete. This
         /// happens if one of its samples takes longer than a typical batch. For batches on a
         /// device, these are the waits of the copy thread.
-        behind,
+        straggler_wait,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
         /// as the host sees it. The step after the last batch of an epoch is excluded.
         step,
@@ -182,15 +182,15 @@ statistics! {
         epochs: u64,
         /// Seconds in which the consumer waited for the first batches of epochs; part of
         /// [`waited_seconds`](Stats::waited_seconds).
-        start_seconds: f64,
+        start_wait_seconds: f64,
         /// Reading a sample and choosing its crop. The time to load a memory-mapped page from the
         /// disk is attributed to the stage that first touches the page, which may be decoding. For
-        /// samples that were read [ahead](Stats::ahead), only the time to choose the crop is
+        /// samples that were read [ahead](Stats::readahead), only the time to choose the crop is
         /// included.
         read: StageStats,
         /// Reading by separate threads, which start when reads block on storage. The times of
         /// parallel reads are added. `None` until a reader thread has read a sample.
-        ahead: Option<StageStats>,
+        readahead: Option<StageStats>,
         /// Decoding. Images that are decoded together share the time in proportion to their encoded
         /// size.
         decode: StageStats,
@@ -201,9 +201,9 @@ statistics! {
         /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by
         /// field name.
         fields: BTreeMap<String, StageStats>,
-        /// `ready[n]` is the number of requests for a batch while n batches were ready. Element 63
-        /// also counts requests while more batches were ready.
-        ready: Vec<u64>,
+        /// `ready_histogram[n]` is the number of requests for a batch while n batches were ready.
+        /// Element 63 also counts requests while more batches were ready.
+        ready_histogram: Vec<u64>,
         /// Requests of the source to its store; `None` for a local source.
         network: Option<NetworkStats>,
         /// The [cache of decoded images](crate::Loader::cache_decoded); `None` without a cache.
@@ -226,14 +226,14 @@ statistics! {
         /// [automatic](crate::Loader::prefetch), this is its current value.
         prefetch: usize,
         /// Maximum of an automatic `prefetch`; otherwise equal to [`prefetch`](Stats::prefetch).
-        most_prefetch: usize,
+        max_prefetch: usize,
         /// Number of batch buffers in use on the host.
         slots: usize,
         /// Number of allocated batch buffers on the host. [`host_bytes`](Stats::host_bytes) is
         /// their total size.
         allocated_slots: usize,
-        /// When the statistics were taken, in seconds since the loader was opened.
-        until_seconds: f64,
+        /// Seconds from opening the loader until the statistics were taken.
+        uptime_seconds: f64,
         /// Page-locked bytes of the batch buffers.
         pinned_bytes: usize,
         /// Total size of the batch buffers on the host.
@@ -343,13 +343,13 @@ impl Stats {
     }
 
     pub(super) fn reads_in_flight(&self) -> f64 {
-        self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
+        self.readahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
 
     /// Returns the average number of ready batches at the time of a request.
     pub fn mean_ready(&self) -> f64 {
-        let times: u64 = self.ready.iter().sum();
-        ratio(self.ready.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
+        let times: u64 = self.ready_histogram.iter().sum();
+        ratio(self.ready_histogram.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
     }
 
     /// Returns the statistics for the time between `earlier` and `self`, which must come from the
@@ -360,8 +360,8 @@ impl Stats {
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut stats = self.difference(earlier);
-        stats.slowest.retain(|slow| slow.at_seconds > earlier.until_seconds);
-        stats.timeline.retain(|interval| interval.start + interval.seconds > earlier.until_seconds);
+        stats.slowest.retain(|slow| slow.at_seconds > earlier.uptime_seconds);
+        stats.timeline.retain(|interval| interval.start + interval.seconds > earlier.uptime_seconds);
         stats
     }
 }
@@ -404,8 +404,8 @@ impl Stats {
         let idle = percent(1.0 - busy);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let other_stages = [
-            ("ahead", self.ahead.as_ref(), "by reader threads"),
-            ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
+            ("readahead", self.readahead.as_ref(), "by reader threads"),
+            ("slot wait", Some(&self.slot_wait), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
             ("on device", self.device_decode.as_ref(), "the convert stream's time, decoding"),
             ("convert", self.convert.as_ref(), "the convert stream's time"),
@@ -415,7 +415,7 @@ impl Stats {
         ];
         for (name, stage, suffix) in other_stages {
             if let Some(stage) = stage.filter(|s| s.count > 0) {
-                write_row(f, name, stage, self.seconds, suffix, name == "ahead")?;
+                write_row(f, name, stage, self.seconds, suffix, name == "readahead")?;
             }
         }
         Ok(())
@@ -437,16 +437,16 @@ impl fmt::Display for Stats {
         self.write_rows(f)?;
         let describe_max = |max: usize, now: usize| if max > now { format!(", at most {max}") } else { String::new() };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
+        let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_read_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
-        write!(f, "{}", describe_max(self.most_prefetch, self.prefetch))?;
+        write!(f, "{}", describe_max(self.max_prefetch, self.prefetch))?;
         write!(
             f,
             "; workers were runnable but not running for {:.1} s; process: {cpu_seconds:.1} s of CPU time, {major_faults} major and {minor_faults} \
              minor page faults",
             self.delayed_seconds
         )?;
-        if let Some(bytes) = disk_bytes {
+        if let Some(bytes) = disk_read_bytes {
             write!(f, ", {:.1} MiB from the disk", mib(bytes))?;
         }
         if let Some(bytes) = anonymous_bytes {
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn nonzero_counts_with_a_string_are_printed() {
         let text = "2 damaged images were decoded";
-        assert!(Stats { damaged: 2, ..Stats::default() }.to_string().contains(text));
+        assert!(Stats { damaged_images: 2, ..Stats::default() }.to_string().contains(text));
         assert!(!Stats::default().to_string().contains("damaged"));
     }
 }

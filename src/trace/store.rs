@@ -19,7 +19,7 @@ impl Evidence<'_> {
         let Evidence { stats, wait_text, .. } = self;
         let mut lines = vec![self.busy_workers_line(), wait_text.clone()];
         lines.extend(network.lines(stats.seconds));
-        let mean_bytes = ratio(network.bytes as f64, network.requests as f64);
+        let mean_bytes = ratio(network.received_bytes as f64, network.requests as f64);
         let refused_fraction = ratio(network.refusals as f64, network.requests as f64);
         if refused_fraction >= MIN_REFUSED_FRACTION {
             lines.push(format!(
@@ -32,7 +32,7 @@ impl Evidence<'_> {
                 mean_bytes / 1e3
             ));
         }
-        if network.first_bytes.p50_seconds >= FAR_SECONDS {
+        if network.time_to_first_byte.p50_seconds >= FAR_SECONDS {
             lines.push(
                 "the server is slow to answer or far away: a machine in the region of the store would help".into(),
             );
@@ -42,7 +42,7 @@ impl Evidence<'_> {
             Some(rate) => format!("a larger cache would serve more than {} % of the bytes", percent(rate)),
         });
         // If few requests are in flight, the budget for reading ahead is the bottleneck.
-        if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
+        if ratio(network.responses.seconds, stats.seconds) < FEW_REQUESTS {
             let suggested_prefetch = 2 * stats.prefetch.max(2);
             lines.push(format!(
                 "few requests are in flight: prefetch({suggested_prefetch}) or a higher memory_limit would allow more"

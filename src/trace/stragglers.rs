@@ -13,7 +13,7 @@ const LARGE_RATIO: f64 = 4.0;
 
 impl Evidence<'_> {
     fn typical_seconds(&self) -> f64 {
-        let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
+        let ahead = self.stats.readahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
@@ -39,7 +39,7 @@ impl Evidence<'_> {
     }
 
     fn mean_bytes(&self) -> f64 {
-        ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
+        ratio(self.stats.bytes_read as f64, self.stats.prepared_samples as f64)
     }
 
     fn is_large(&self, straggler: &Straggler) -> bool {
@@ -57,7 +57,7 @@ impl Evidence<'_> {
                 .sum::<f64>()
         };
         let (excess, large_excess) = (sum(true), sum(false));
-        let late_seconds = stats.behind.seconds.min(stats.waited_seconds);
+        let late_seconds = stats.straggler_wait.seconds.min(stats.waited_seconds);
         // Subtract waits for a core, because they make samples appear slow.
         let explained_seconds =
             f64::max(f64::max(excess, late_seconds) - stats.delayed_seconds, late_seconds * large_excess / excess);
@@ -89,8 +89,8 @@ impl Evidence<'_> {
             ),
             self.wait_text.clone(),
         ];
-        if stats.behind.seconds > 0.0 {
-            let late_percent = percent(ratio(stats.behind.seconds, stats.waited_seconds));
+        if stats.straggler_wait.seconds > 0.0 {
+            let late_percent = percent(ratio(stats.straggler_wait.seconds, stats.waited_seconds));
             lines.push(format!(
                 "during {late_percent} % of the wait, all batches prefetched after the missing one were \
                                 complete"

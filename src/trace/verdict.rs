@@ -143,7 +143,7 @@ impl Evidence<'_> {
         if *busy_fraction >= MIN_BUSY_FRACTION {
             return self.judge_work();
         }
-        if stats.start_seconds >= 0.5 * stats.waited_seconds
+        if stats.start_wait_seconds >= 0.5 * stats.waited_seconds
             && let Some(start_line) = self.epoch_start_line()
         {
             let reason = "at most a few batches are prepared before an epoch begins: longer epochs or smaller batches would help";
@@ -156,7 +156,7 @@ impl Evidence<'_> {
                 _ => self.judge_reads(),
             };
         }
-        let blocked_fraction = ratio(stats.slot.seconds, stats.seconds);
+        let blocked_fraction = ratio(stats.slot_wait.seconds, stats.seconds);
         if blocked_fraction >= 0.1 && self.delay_fraction() < MAX_DELAY_FRACTION {
             return self.judge_slots(blocked_fraction);
         }
@@ -206,7 +206,7 @@ impl Evidence<'_> {
     /// Returns `None` if the first batches of epochs cause only a small fraction of the wait.
     fn epoch_start_line(&self) -> Option<String> {
         let Evidence { stats, wait_fraction, .. } = self;
-        let share = ratio(stats.start_seconds, stats.waited_seconds);
+        let share = ratio(stats.start_wait_seconds, stats.waited_seconds);
         let is_relevant = *wait_fraction >= MIN_STALL_FRACTION
             && stats.batches >= MIN_BATCHES
             && stats.epochs > 1
@@ -217,7 +217,7 @@ impl Evidence<'_> {
                  one epoch of n",
                 percent(share),
                 stats.epochs,
-                1e3 * stats.start_seconds / stats.epochs as f64,
+                1e3 * stats.start_wait_seconds / stats.epochs as f64,
                 stats.batches as f64 / stats.epochs as f64
             )
         })
@@ -226,7 +226,7 @@ impl Evidence<'_> {
     /// Returns the number of samples per second that the workers would prepare if they were never
     /// idle.
     fn capacity(&self) -> f64 {
-        ratio(self.stats.prepared as f64, self.stats.seconds * self.busy_fraction)
+        ratio(self.stats.prepared_samples as f64, self.stats.seconds * self.busy_fraction)
     }
 
     pub(super) fn busy_workers_line(&self) -> String {
@@ -289,7 +289,7 @@ impl Evidence<'_> {
     /// The workers are idle because reading ahead is too slow.
     fn judge_reads(&self) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
-        let mean_seconds = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
+        let mean_seconds = stats.readahead.as_ref().map_or(0.0, StageStats::mean_seconds);
         let lines = vec![
             format!(
                 "{}, {:.1} reads are in flight on average ({:.0} us each)",
@@ -308,7 +308,7 @@ impl Evidence<'_> {
 
     fn read_speed_line(&self) -> String {
         let stats = self.stats;
-        let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
+        let disk = stats.process.disk_read_bytes.map_or(String::new(), |bytes| {
             format!("; {:.1} MB/s came from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
         });
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
@@ -415,7 +415,7 @@ impl Evidence<'_> {
                 ));
             }
             Bottleneck::Decode => {
-                let plain_fraction = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
+                let plain_fraction = ratio(stats.jpegs_without_restart_markers as f64, stats.prepared_samples as f64).min(1.0);
                 lines.push(if plain_fraction < 0.1 || stats.on_request {
                     format!(
                         "decoding in half the time would make the loader {half_time_speedup:.1} times as fast: more cores, or smaller images"
@@ -436,7 +436,7 @@ impl Evidence<'_> {
                         "the cache of decoded images had {hits} % of the images: a larger cache_decoded would help"
                     ));
                 }
-                if stats.copy.is_some() && stats.decoded_on_device == 0 {
+                if stats.copy.is_some() && stats.images_sent_to_device == 0 {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }

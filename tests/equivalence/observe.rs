@@ -158,7 +158,7 @@ impl Run<'_> {
 
     fn faults(&self, batches: &Batches<HostBatch>) -> Vec<String> {
         let faults = batches.sample_errors();
-        let damaged = format!("{} damaged", batches.stats().damaged);
+        let damaged = format!("{} damaged", batches.stats().damaged_images);
         let faults = faults.iter().map(|fault| format!("{}/{} {}", fault.epoch, fault.batch, cause(&fault.error)));
         [damaged].into_iter().chain(faults).collect()
     }

@@ -255,8 +255,12 @@ fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let singles = Loader::source(Memory::new((0..8).filter(|clip| *clip != 3).map(single).collect()));
     let mut singles = singles.augment(Augment::eval(40, 32)).host().unwrap();
     assert_eq!(singles.epoch(0).filter(Result::is_ok).count(), 1);
-    let expected = 2 * singles.stats().damaged;
-    assert!(expected >= 6 && batches.stats().damaged == expected, "{} and {expected}", batches.stats().damaged);
+    let expected = 2 * singles.stats().damaged_images;
+    assert!(
+        expected >= 6 && batches.stats().damaged_images == expected,
+        "{} and {expected}",
+        batches.stats().damaged_images
+    );
     let text = failed(loader.strict(true).on_error(OnError::Stop));
     assert!(text.contains("frame 1 of field \"image\"") && text.contains("strict"), "{text}");
 }

@@ -236,7 +236,7 @@ fn damage_is_counted_or_refused() -> Result<()> {
     let pixels = resized(&damaged, Size::new(width as u32, height as u32), Interpolation::Bicubic);
     assert!(batch.field("p").unwrap().as_u8().unwrap()[rows..] == qwen(&pixels, (height, width), (8, 2, 2)));
     drop(batch);
-    assert_eq!(batches.stats().damaged, 1);
+    assert_eq!(batches.stats().damaged_images, 1);
     let e = loader.strict(true).host()?.epoch(0).next().unwrap().map(drop).unwrap_err().to_string();
     assert!(e.starts_with("sample 1 (1)") && e.contains("rejected, because strict is set"), "{e}");
     Ok(())

@@ -51,7 +51,7 @@ fn device_clips_equal_host_clips() {
                 }
             }
             assert!(expected.next().is_none());
-            let decoded = device.stats().decoded_on_device;
+            let decoded = device.stats().images_sent_to_device;
             assert!(decoded >= 20 * (count as u64 + 1), "the device decoded {decoded} images");
         }
     }

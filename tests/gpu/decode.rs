@@ -64,7 +64,7 @@ fn loader(images: &[Vec<u8>]) -> Loader {
 /// Compares two epochs with the host. Returns how many images the device decoded, including those
 /// prefetched for later epochs.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
-    compared(loader, stream, decode_on, what).stats().decoded_on_device
+    compared(loader, stream, decode_on, what).stats().images_sent_to_device
 }
 
 fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> Batches<CudaBatch> {
@@ -98,14 +98,18 @@ fn decoded_by_workers(device: &Batches<CudaBatch>, batch: u64) -> u64 {
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let now = device.stats();
-        if now.prepared == stats.prepared {
+        if now.prepared_samples == stats.prepared_samples {
             break;
         }
         stats = now;
     }
-    let epochs = stats.prepared / batch;
-    assert!(epochs >= 2 && stats.prepared == epochs * batch, "{} samples of batches of {batch}", stats.prepared);
-    (stats.prepared - stats.decoded_on_device).div_ceil(epochs)
+    let epochs = stats.prepared_samples / batch;
+    assert!(
+        epochs >= 2 && stats.prepared_samples == epochs * batch,
+        "{} samples of batches of {batch}",
+        stats.prepared_samples
+    );
+    (stats.prepared_samples - stats.images_sent_to_device).div_ceil(epochs)
 }
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -289,7 +293,7 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let mut device = loader.decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
         device.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        let (expected, actual) = (host.stats().damaged, device.stats().damaged);
+        let (expected, actual) = (host.stats().damaged_images, device.stats().damaged_images);
         assert!(actual == expected && actual > 5, "{name}: {actual} are damaged on the device, {expected} on the host");
     }
 }
@@ -341,9 +345,9 @@ fn photographs_are_equal_for_every_device_share() {
             let (gpu, auto) = (gpu.stats(), auto.stats());
             println!(
                 "{path} {name}: {count} batches of 64; {} of {} images on the device, balanced {} of {}",
-                gpu.decoded_on_device, gpu.prepared, auto.decoded_on_device, auto.prepared
+                gpu.images_sent_to_device, gpu.prepared_samples, auto.images_sent_to_device, auto.prepared_samples
             );
-            assert!(gpu.decoded_on_device > 0);
+            assert!(gpu.images_sent_to_device > 0);
         }
     }
 }

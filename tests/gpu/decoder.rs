@@ -505,7 +505,7 @@ fn the_memory_plan_and_verdict_describe_a_server() {
     let verdict = decoder.stats().verdict().to_string();
     assert!(verdict.contains("requests of 4.0 images"), "{verdict}");
     assert!(!verdict.contains("step") && !verdict.contains("Loader::trace"), "{verdict}");
-    assert_eq!(decoder.stats().ahead, None);
+    assert_eq!(decoder.stats().readahead, None);
 }
 
 struct Unpark(std::thread::Thread);

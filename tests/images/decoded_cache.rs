@@ -87,7 +87,7 @@ fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<Stri
     let contents = (0..epochs).flat_map(|epoch| batches.epoch(epoch).map(content).collect::<Vec<_>>()).collect();
     let mut errors: Vec<_> = batches.sample_errors().iter().map(|failed| failed.error.to_string()).collect();
     errors.sort();
-    (contents, errors, batches.stats().damaged)
+    (contents, errors, batches.stats().damaged_images)
 }
 
 /// Caches of several sizes and both formats must not change three epochs, and a large cache must

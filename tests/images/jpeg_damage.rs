@@ -199,7 +199,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         let image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
         let mut batches = loader(&[damaged, plain.clone()]).augment(image).batch_size(2).epochs(1).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
+        assert_eq!(batches.stats().damaged_images, u64::from(met), "{kind}");
     }
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
@@ -236,7 +236,7 @@ fn damage_found_while_decoding_is_counted() {
         for (augment, crops) in [(whole_image.clone(), false), (Augment::train(32), true)] {
             let mut batches = loader(&images).augment(augment).epochs(2).host().unwrap();
             (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
-            let damaged = batches.stats().damaged;
+            let damaged = batches.stats().damaged_images;
             if crops && name == "packed" {
                 // A crop without the first segment must not read the damage.
                 assert!((2..=4).contains(&damaged), "{damaged}");
@@ -244,13 +244,13 @@ fn damage_found_while_decoding_is_counted() {
             }
             assert_eq!(damaged, 2 * 2, "{name}: an image counts each time it is decoded");
             let (now, before) = (batches.stats(), batches.stats());
-            assert_eq!(now.since(&before).damaged, 0);
+            assert_eq!(now.since(&before).damaged_images, 0);
             assert!(now.to_string().contains("4 damaged images were decoded"), "{now}");
         }
     }
     let mut sound = loader(&vec![file; 8]).augment(whole_image).host().unwrap();
     sound.epoch(0).for_each(|batch| drop(batch.unwrap()));
-    assert_eq!(sound.stats().damaged, 0);
+    assert_eq!(sound.stats().damaged_images, 0);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
             }
             let faults = batches.sample_errors();
             assert_eq!(faults.len(), expected, "{name}");
-            assert_eq!(batches.stats().damaged, 0, "failed images are not counted as damaged");
+            assert_eq!(batches.stats().damaged_images, 0, "failed images are not counted as damaged");
             let words = faults.iter().filter(|fault| fault.error.to_string().contains("because strict is set"));
             assert!(words.count() > 10, "{name}: {faults:?}");
             assert!(faults[0].error.to_string().starts_with("sample 0 (image0): decode: jpeg "), "{:?}", faults[0]);
@@ -288,7 +288,7 @@ fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
     let batch = decoder.decode([damaged.clone(), file.clone()]).unwrap();
     assert!(batch.error(0).is_none());
     drop(batch);
-    assert_eq!(decoder.stats().damaged, 1);
+    assert_eq!(decoder.stats().damaged_images, 1);
     let strict = options.strict(true).host().unwrap();
     let batch = strict.decode([damaged, file]).unwrap();
     assert!(batch.error(0).unwrap().to_string().contains("because strict is set"), "{:?}", batch.error(0));
@@ -307,6 +307,6 @@ fn damage_of_batches_that_are_not_delivered_does_not_count() {
         assert_eq!(batches.epoch(epoch).take(count_taken).filter(|batch| batch.is_ok()).count(), count_taken);
         // The next epoch is prepared at the same time.
         std::thread::sleep(std::time::Duration::from_millis(30));
-        assert_eq!(batches.stats().damaged, count, "{count_taken} batches of epoch {epoch}");
+        assert_eq!(batches.stats().damaged_images, count, "{count_taken} batches of epoch {epoch}");
     }
 }

@@ -62,7 +62,7 @@ fn delivered_views(loader: &Loader, samples: u64) -> Vec<Seen> {
                 .map(|name| batch.field(&name).unwrap().bytes().to_vec())
                 .collect()
         };
-        (batch.ok().map(images), batches.stats().damaged)
+        (batch.ok().map(images), batches.stats().damaged_images)
     };
     (0..samples).map(image_of).collect()
 }

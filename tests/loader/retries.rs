@@ -71,7 +71,7 @@ fn a_transient_read_error_is_retried() {
         let (loader, failures_left) = shaky(2, EIO);
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-        assert_eq!((batches.stats().retries, failures_left.load(Ordering::SeqCst)), (2, 0));
+        assert_eq!((batches.stats().read_retries, failures_left.load(Ordering::SeqCst)), (2, 0));
         assert!(batches.sample_errors().is_empty(), "nothing was skipped");
     });
 }
@@ -124,7 +124,7 @@ fn reads_during_opening_are_retried() {
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, failures_left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
-        assert_eq!((resumed.stats().retries, failures_left.load(Ordering::SeqCst)), (3, 0));
+        assert_eq!((resumed.stats().read_retries, failures_left.load(Ordering::SeqCst)), (3, 0));
         assert_eq!(resumed.checkpoint(), state);
     });
 }

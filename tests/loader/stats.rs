@@ -25,7 +25,7 @@ fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
 fn every_stage_counts_every_sample_and_every_batch() {
     let (_, stats) = run(70, 3);
     assert_eq!((stats.samples, stats.batches, stats.epochs, stats.workers), (210, 30, 3, 2));
-    assert_eq!(stats.prepared, 210);
+    assert_eq!(stats.prepared_samples, 210);
     for (name, stage) in stats.stages() {
         assert_eq!(stage.count, 210, "{name}");
         assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
@@ -35,9 +35,9 @@ fn every_stage_counts_every_sample_and_every_batch() {
     assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
     assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
     // The last step of an epoch has no end, because no batch follows.
-    assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
-    assert_eq!(stats.ready.iter().sum::<u64>(), 30, "one entry per requested batch");
-    assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
+    assert_eq!((stats.wait.count, stats.slot_wait.count, stats.step.count), (30, 30, 27));
+    assert_eq!(stats.ready_histogram.iter().sum::<u64>(), 30, "one entry per requested batch");
+    assert!(stats.waited_seconds <= stats.seconds && stats.start_wait_seconds <= stats.waited_seconds);
     assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
     assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
     assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
@@ -66,11 +66,11 @@ fn statistics_list_augmentation_and_changed_options() {
 fn the_difference_of_two_statistics_covers_the_time_between() {
     let (first, full) = run(70, 3);
     let later = full.since(&first);
-    assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
+    assert_eq!((later.samples, later.batches, later.epochs, later.prepared_samples), (140, 20, 2, 140));
     assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 18));
     assert!((first.decode.seconds + later.decode.seconds - full.decode.seconds).abs() < 1e-9);
     assert!((first.seconds + later.seconds - full.seconds).abs() < 1e-9);
-    assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
+    assert!(later.slowest.iter().all(|s| s.at_seconds > first.uptime_seconds));
 }
 
 /// A source of samples with an 8-byte image, and a 1,000-byte sound that no field uses.
@@ -136,7 +136,11 @@ fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         let stats = batches.stats();
-        assert_eq!((stats.prepared, stats.read.count, stats.decode.count), (14, 14, 12), "failed samples are read");
+        assert_eq!(
+            (stats.prepared_samples, stats.read.count, stats.decode.count),
+            (14, 14, 12),
+            "failed samples are read"
+        );
         for (sample, key) in [(3, ""), (13, "empty")] {
             let slow = stats.slowest.iter().find(|s| s.sample == sample);
             let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
@@ -157,7 +161,7 @@ fn time_outside_epochs_is_ignored() {
         pause();
         let opened = batches.stats();
         assert_eq!((opened.seconds, opened.worker_seconds), (0.0, 0.0));
-        assert!(opened.until_seconds >= 0.2);
+        assert!(opened.uptime_seconds >= 0.2);
         let mut within = 0.0;
         for number in 0..2 {
             let since = std::time::Instant::now();
@@ -181,7 +185,7 @@ fn statistics_survive_json_and_print_as_a_table() {
     let json = serde_json::to_string(&stats).unwrap();
     assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
     let table = stats.to_string();
-    for row in ["read", "decode", "transform", "write", "idle", "slot", "wait", "step", "p99 us", "page faults"] {
+    for row in ["read", "decode", "transform", "write", "idle", "slot wait", "wait", "step", "p99 us", "page faults"] {
         assert!(table.contains(row), "no {row} in\n{table}");
     }
     let old = serde_json::from_str::<Stats>(r#"{"workers": 3, "seconds": 2.0}"#).unwrap();

@@ -127,7 +127,7 @@ fn epochs_without_allocations(loader: Loader, ahead: bool) {
         }
         counted.push(ALLOCATIONS.load(SeqCst) - before);
     }
-    assert_eq!(batches.stats().ahead.is_some(), ahead);
+    assert_eq!(batches.stats().readahead.is_some(), ahead);
     let (warm, batches) = (counted.iter().min().unwrap(), batches.num_batches(0));
     assert!(
         *warm < batches as usize,

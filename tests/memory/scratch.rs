@@ -467,7 +467,7 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
         let mut batches = loader.prefetch(1).decode_on(warpfeed::DecodeOn::Gpu).cuda(&stream).unwrap();
         let (before, plan) = (LIVE.load(SeqCst), batches.memory_plan());
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
-        assert!(count == 64 && batches.stats().decoded_on_device > 0);
+        assert!(count == 64 && batches.stats().images_sent_to_device > 0);
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB taken: {plan}", peak / MIB);
         let allocated = LIVE.load(SeqCst) - before;
         assert!(allocated <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", allocated / MIB);

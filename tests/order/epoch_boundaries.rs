@@ -306,7 +306,7 @@ fn statistics_of_an_epoch_count_its_batches() {
             std::thread::sleep(Duration::from_millis(20));
             let later = monitor.stats();
             assert_eq!(later.seconds, now.seconds, "time between epochs is not counted");
-            assert_eq!(later.slot.seconds, now.slot.seconds);
+            assert_eq!(later.slot_wait.seconds, now.slot_wait.seconds);
             before = later;
         }
     });

@@ -135,6 +135,6 @@ fn a_forked_child_can_drop_a_loader_with_active_readers() {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
         assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader must continue");
-        assert!(epoch.stats().ahead.is_some(), "the loader must have started reader threads");
+        assert!(epoch.stats().readahead.is_some(), "the loader must have started reader threads");
     });
 }

@@ -274,7 +274,7 @@ fn errors_and_retries_equal_those_without_prefetching() {
         let store = Store { fails, ..Store::new(320, 5, 100) };
         let mut batches = loader(store.clone()).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
-        assert_eq!((valid, batches.stats().retries), (319, 2));
+        assert_eq!((valid, batches.stats().read_retries), (319, 2));
         let faults: Vec<_> =
             batches.sample_errors().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
         assert_eq!(faults, [(Some(9), "nine is lost".to_owned())]);

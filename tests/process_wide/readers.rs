@@ -56,7 +56,7 @@ fn loader(source: impl Source + 'static) -> Loader {
 }
 
 fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
-    batches.stats().ahead.map_or(0, |ahead| ahead.count)
+    batches.stats().readahead.map_or(0, |ahead| ahead.count)
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
             |_| Duration::ZERO,
             same,
             |stats| {
-                let ahead = stats.ahead.as_ref().map_or(0, |ahead| ahead.count);
+                let ahead = stats.readahead.as_ref().map_or(0, |ahead| ahead.count);
                 max_reads.load(Ordering::SeqCst) > cores.min(16) + 8 && stats.samples > 400 && 2 * ahead > stats.samples
             },
         );
@@ -101,7 +101,7 @@ fn a_source_that_does_not_block_has_no_readers() {
         for number in 0..20 {
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
         }
-        assert_eq!(batches.stats().ahead, None);
+        assert_eq!(batches.stats().readahead, None);
         wait_for_threads(3); // two workers and the coordinator
     });
 }
@@ -113,7 +113,7 @@ fn one_slow_sample_starts_no_readers() {
         let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
         let mut batches = loader(Slow(NumberSource::new(400), slow)).workers(2).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        assert_eq!(batches.stats().ahead, None);
+        assert_eq!(batches.stats().readahead, None);
     });
 }
 
@@ -130,7 +130,7 @@ fn readers_pause_while_reads_do_not_block() {
             Ok(())
         });
         let mut batches = loader(source).workers(2).host().unwrap();
-        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
+        assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.readahead.is_some()));
         slow.store(false, Ordering::SeqCst);
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
@@ -144,7 +144,7 @@ fn readers_pause_while_reads_do_not_block() {
             &mut batches,
             |_| Duration::ZERO,
             |_| (),
-            |stats| stats.ahead.as_ref().is_some_and(|a| a.count > before)
+            |stats| stats.readahead.as_ref().is_some_and(|a| a.count > before)
         ));
     });
 }
@@ -256,7 +256,7 @@ fn errors_panics_and_retries_of_readers_reach_the_caller() {
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
         assert_eq!(valid, 398);
         let stats = batches.stats();
-        assert!(read_ahead(&batches) > 100 && stats.retries == 2, "{stats}");
+        assert!(read_ahead(&batches) > 100 && stats.read_retries == 2, "{stats}");
         let faults: Vec<_> = batches.sample_errors().iter().map(|f| (f.error.sample(), f.error.kind())).collect();
         assert_eq!(faults, [(Some(380), ErrorKind::Source), (Some(390), ErrorKind::Panic)]);
         assert!(batches.sample_errors()[1].error.to_string().contains("three hundred and ninety"));

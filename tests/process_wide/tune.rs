@@ -58,7 +58,7 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
         assert!(run_until(&mut batches, step, |_| (), |_| start.elapsed() > used));
         let stats = batches.stats();
         assert!(stats.prefetch <= 5 && stats.slots <= 7, "{stats}");
-        assert_eq!((stats.workers, stats.most_prefetch), (2, 5), "explicit settings do not change");
+        assert_eq!((stats.workers, stats.max_prefetch), (2, 5), "explicit settings do not change");
         assert!(buffers.len() <= 7, "{}", buffers.len());
     });
 }

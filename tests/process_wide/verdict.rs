@@ -196,7 +196,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
             run(if images { loader } else { loader.drop_field("image") }, 1, |_| ms(0))
         });
         let sound = &stats.fields["sound"];
-        assert_eq!((sound.count, sound.bytes), (stats.prepared, stats.prepared), "{stats}");
+        assert_eq!((sound.count, sound.bytes), (stats.prepared_samples, stats.prepared_samples), "{stats}");
         assert!(sound.p50_seconds > 0.0026 && stats.slowest[0].stage == "sound", "{stats}");
         assert_eq!(stats.stages().map(|(name, _)| name).last(), Some("sound"));
         let busy: f64 = stats.timeline.iter().map(|interval| interval.busy[Stage::Fields]).sum();
@@ -297,7 +297,7 @@ fn uneven_steps_with_few_slots_are_named() {
     for word in ["too few batches ahead\n- ", "all 3 slots were full", "instead of 1"] {
         assert!(verdict.text.contains(word), "{word:?} is not in {:?}", verdict.text);
     }
-    assert!(stats.slot.seconds >= 0.4 * stats.seconds, "{stats}");
+    assert!(stats.slot_wait.seconds >= 0.4 * stats.seconds, "{stats}");
 }
 
 #[test]

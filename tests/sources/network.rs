@@ -116,15 +116,15 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             let stats = batches.stats();
             let network = stats.network.clone().unwrap();
             let loaded = |count: &AtomicU64| count.load(Ordering::SeqCst);
-            assert_eq!((network.requests, network.bytes), (loaded(&store.requests), loaded(&store.bytes)));
+            assert_eq!((network.requests, network.received_bytes), (loaded(&store.requests), loaded(&store.bytes)));
             assert_eq!((network.refusals, network.retries), (loaded(&store.refused), loaded(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
             // The total includes the index and the gaps between samples.
-            assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
-            assert_eq!(network.answers.bytes, network.bytes - store.files["mem://set/s.tar"].len() as u64);
-            assert!(network.first_bytes.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
-            assert!(network.first_bytes.seconds <= network.answers.seconds);
-            assert_eq!((network.hit_rate(), network.cached), (None, false));
+            assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.received_bytes, "{network:?}");
+            assert_eq!(network.responses.bytes, network.received_bytes - store.files["mem://set/s.tar"].len() as u64);
+            assert!(network.time_to_first_byte.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
+            assert!(network.time_to_first_byte.seconds <= network.responses.seconds);
+            assert_eq!((network.hit_rate(), network.has_cache), (None, false));
             let verdict = stats.verdict();
             assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}\n{stats}");
             for words in ["network-bound\n", "first byte after", "region of the store", "a local disk cache"] {
@@ -194,7 +194,11 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         let near = |actual: f64, expected: f64, what: &str| {
             assert!((actual - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {actual} instead of {expected}");
         };
-        near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
+        near(
+            1e6 * sum("network, MB/s", "arrived", true),
+            (network.received_bytes - opened.received_bytes) as f64,
+            "bytes",
+        );
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
         // The trace begins with the first requested batch. By then the source has sent some
         // requests, but has no response yet.

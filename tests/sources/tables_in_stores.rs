@@ -110,7 +110,7 @@ fn files_of_a_remote_table_are_prefetched() {
     // Only prefetches are timed. Every request was a prefetch, and hedged requests were sent
     // twice.
     let sent = after.requests - before.requests - after.hedges;
-    assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
+    assert!(sent > 0 && after.responses.count >= sent, "{before:?} {after:?}");
 
     let up = stores().open("mem://set/up.csv").unwrap();
     assert!(up.read(0, &mut Vec::new()).is_ok());

@@ -356,7 +356,8 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                 let skipped: Vec<_> =
                     batches.sample_errors().iter().map(|e| format!("{} {}", e.batch, e.error)).collect();
                 let stats = batches.stats();
-                let counts = (stats.prepared, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
+                let counts =
+                    (stats.prepared_samples, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
                 // After an error, the number of prepared samples depends on timing.
                 let ended_early = results.last().is_some_and(|batch| batch.2.is_empty());
                 Ok((results, skipped, (!ended_early).then_some(counts)))

@@ -158,7 +158,7 @@ impl Args {
         }
         match &gpu_decoding {
             Ok(stats) => {
-                let share = 100.0 * stats.decoded_on_device as f64 / stats.prepared.max(1) as f64;
+                let share = 100.0 * stats.images_sent_to_device as f64 / stats.prepared_samples.max(1) as f64;
                 let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
                 writeln!(
                     out,
@@ -440,7 +440,7 @@ mod tests {
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
         (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
-        (stats.samples, stats.prepared, stats.batches) = (samples, samples, 20);
+        (stats.samples, stats.prepared_samples, stats.batches) = (samples, samples, 20);
         (stats.decode.count, stats.decode.seconds) = (samples, workers as f64);
         (workers, stats)
     }

@@ -53,7 +53,7 @@ impl Requests {
         let (samples, sample_bytes) = (samples as u64, sample_bytes.max(1));
         let block_samples = (ROUND_BYTES / sample_bytes / WINDOW_BLOCKS).clamp(1, samples.max(1));
         let scheme = path.to_str()?.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-        let request_bytes = network.bytes as f64 / network.requests as f64;
+        let request_bytes = network.received_bytes as f64 / network.requests as f64;
         Some(Requests {
             full_requests: estimate_requests(&Shuffled::new(samples, 1), sample_bytes),
             windowed_requests: samples.div_ceil(block_samples)
@@ -61,7 +61,7 @@ impl Requests {
             window: (block_samples * WINDOW_BLOCKS) as usize,
             is_paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
             is_slow: verdict.limit == Bottleneck::Network
-                && network.first_bytes.p50_seconds >= SLOW_SECONDS
+                && network.time_to_first_byte.p50_seconds >= SLOW_SECONDS
                 && request_bytes < LARGE_REQUEST_BYTES,
             has_refusals: network.refusals > 0,
         })
@@ -140,12 +140,12 @@ mod tests {
 
     fn estimate(path: &str, samples: usize, change: impl Fn(&mut NetworkStats)) -> Requests {
         let mut network = NetworkStats::default();
-        (network.requests, network.bytes) = (1_000, 110_000_000);
-        network.first_bytes.p50_seconds = 0.005;
+        (network.requests, network.received_bytes) = (1_000, 110_000_000);
+        network.time_to_first_byte.p50_seconds = 0.005;
         change(&mut network);
         let mut stats = Stats::default();
         (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (4, 4, 1.0, 1.0);
-        (stats.samples, stats.prepared, stats.batches) = (1_000, 1_000, 4);
+        (stats.samples, stats.prepared_samples, stats.batches) = (1_000, 1_000, 4);
         (stats.read.count, stats.read.seconds) = (1_000, 4.0);
         stats.network = Some(network);
         let verdict = stats.verdict();
@@ -175,7 +175,7 @@ mod tests {
         assert!(large.suggested_window() == Some(1_024) && large.summary_lines()[1].contains("cost money"));
         let web = estimate("https://host/train.tar", 10_000_000, |_| ());
         assert!(web.suggested_window().is_none() && web.summary_lines()[0].contains("charges nothing"));
-        let far = estimate("https://host/train.tar", 10_000, |network| network.first_bytes.p50_seconds = 0.2);
+        let far = estimate("https://host/train.tar", 10_000, |network| network.time_to_first_byte.p50_seconds = 0.2);
         assert!(far.suggested_window() == Some(1_024) && far.summary_lines()[1].contains("slow server"));
         let refused = estimate("s3://bucket/train", 10_000, |network| network.refusals = 3);
         assert!(refused.suggested_window() == Some(1_024) && refused.summary_lines()[1].contains("refused"));

@@ -171,7 +171,7 @@ impl LoaderHandle {
         stats.on_request = recipe.blanks_failed;
         stats.network = guarded(|| Ok(recipe.source.network_stats())).unwrap_or_default();
         stats.decoded_cache = recipe.cache.as_ref().map(DecodedCache::stats);
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
+        (stats.prefetch, stats.max_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed_seconds();

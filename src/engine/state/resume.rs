@@ -366,7 +366,7 @@ pub(crate) fn read_probes(recipe: &Recipe, counters: &Counters, schedule: &Sched
         let sample = if stateful { Some(position) } else { guarded(|| Ok(order.index(0, position))).ok() };
         let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
             let count_retry = || {
-                counters.retries.add(1);
+                counters.read_retries.add(1);
                 true
             };
             let mut scratch = Vec::new();

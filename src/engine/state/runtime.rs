@@ -61,7 +61,7 @@ impl Runtime {
     pub(crate) fn may_retry(&self, run: u64) -> bool {
         let is_current = self.is_current(run);
         if is_current {
-            self.counters.retries.add(1);
+            self.counters.read_retries.add(1);
         }
         is_current
     }

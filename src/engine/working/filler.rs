@@ -279,7 +279,7 @@ impl<'a> PartFiller<'a> {
             }
             let Some(encoded) = &sample_image.encoded_image else { continue };
             if encoded.is_plain_jpeg() {
-                self.meter.counts().plain_jpegs.bump();
+                self.meter.counts().jpegs_without_restart_markers.bump();
             }
             let coefficient_bytes = sample_image.coefficient_bytes();
             memory = memory
@@ -483,7 +483,7 @@ impl<'a> PartFiller<'a> {
         let has_space =
             plan.region.size().area().saturating_mul(3) / 2 * images.len() as u64 <= part.free_encoded_bytes() as u64;
         if !field.device_supports(plan) || !has_space {
-            meter.counts().device_full.add(if has_space { 0 } else { images.len() as u64 });
+            meter.counts().device_full_images.add(if has_space { 0 } else { images.len() as u64 });
             return is_stored;
         }
         decode_planes(images, |index, planes, orientation| {
@@ -491,7 +491,7 @@ impl<'a> PartFiller<'a> {
             is_stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first_frame + index)));
         });
         for _ in is_stored.iter().filter(|&&is_stored| is_stored) {
-            meter.counts().decoded_on_device.bump();
+            meter.counts().images_sent_to_device.bump();
         }
         is_stored
     }
@@ -515,9 +515,9 @@ impl<'a> PartFiller<'a> {
         // After a panic, a worker decodes the image instead.
         let result = result.unwrap_or_default();
         if result == Some(true) {
-            meter.counts().decoded_on_device.bump();
+            meter.counts().images_sent_to_device.bump();
         } else if result == Some(false) || encoded.bytes().len() > free_bytes {
-            meter.counts().device_full.bump();
+            meter.counts().device_full_images.bump();
         }
         result == Some(true)
     }

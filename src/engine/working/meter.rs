@@ -129,7 +129,7 @@ impl<'a> Meter<'a> {
         let worker = self.counters.worker(self.worker);
         worker.add_samples(Stage::Read, count, 0, read_bytes);
         worker.add_samples(Stage::Write, count, ns, written_bytes);
-        worker.counts().prepared.add(count);
+        worker.counts().prepared_samples.add(count);
         let mut mean_ns = StageMap::default();
         mean_ns[Stage::Write] = ns / count;
         self.counters.record_sample(mean_ns, 0, (last_id, last_key, read_bytes / count as usize));
@@ -146,7 +146,7 @@ impl<'a> Meter<'a> {
     }
 
     pub(crate) fn finish_sample(&self, sample: &SampleTiming<'_>) {
-        self.counts().prepared.bump();
+        self.counts().prepared_samples.bump();
         self.counters.record_sample(sample.ns, sample.slowest_field.1, (sample.id, sample.key, sample.bytes));
     }
 

@@ -135,7 +135,7 @@ impl Worker {
             if !request.is_wanted() {
                 break;
             }
-            self.runtime.counters.worker(self.index).counts().decoded_again.bump();
+            self.runtime.counters.worker(self.index).counts().device_failed_samples.bump();
             let watched_request = request.clone();
             let cancel_token = CancelToken::new(move || !watched_request.is_wanted());
             let result = guarded(|| cancel_token.during(|| self.redecode_sample(&mut part, row, request)));
@@ -393,7 +393,7 @@ pub(crate) fn memory_after_fill(
     let pixel_capacity: usize = worker.pixels.iter().map(Pixels::capacity).sum();
     let Share { decode_bytes, encoded_bytes, retained_bytes } = runtime.scratch.share();
     (
-        runtime.counters.stats().decoded_on_device,
+        runtime.counters.stats().images_sent_to_device,
         encoded_capacity + pixel_capacity + worker.bitstream.memory(),
         decode_bytes + encoded_bytes + retained_bytes,
     )
@@ -409,7 +409,7 @@ pub(crate) fn images_left_to_device(
 ) -> u64 {
     let (full, _) = fill_slot(shared, slot, sample_count, None, device_images);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
-    shared.runtime.counters.stats().decoded_on_device
+    shared.runtime.counters.stats().images_sent_to_device
 }
 
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed.

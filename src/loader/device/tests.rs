@@ -110,7 +110,7 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         batches.push(pixels_of(&sim, &batch?, name));
     }
-    let decoded = opened.shared.runtime.counters.stats().decoded_on_device;
+    let decoded = opened.shared.runtime.counters.stats().images_sent_to_device;
     Ok((batches, decoded))
 }
 
@@ -387,7 +387,7 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let mut batches = Batches::new(ring, &shared);
     batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
     let stats = batches.stats();
-    (stats.damaged, stats.decoded_on_device)
+    (stats.damaged_images, stats.images_sent_to_device)
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn only_images_that_workers_decode_use_the_cache() {
         }
         let stats = batches.stats();
         let cache = stats.decoded_cache.unwrap();
-        assert_eq!(stats.decoded_on_device > 0, on_device, "{decode_on:?}");
+        assert_eq!(stats.images_sent_to_device > 0, on_device, "{decode_on:?}");
         assert!(cache.hits >= 2 * 10, "{decode_on:?}: {cache:?}");
         if decode_on == DecodeOn::Gpu {
             assert_eq!(cache, crate::trace::DecodedCacheStats { hits: 20, misses: 10, images: 10, ..cache });
@@ -436,10 +436,13 @@ fn images_that_workers_decode_for_the_device_are_counted() {
         batches.stats()
     };
     let sound = stats(&originals(false));
-    assert_eq!((sound.decoded_again, sound.device_full), (0, 0));
+    assert_eq!((sound.device_failed_samples, sound.device_full_images), (0, 0));
     let damaged = stats(&originals(true));
-    assert!(damaged.decoded_again > 0 && damaged.decoded_again <= damaged.damaged, "{damaged:?}");
-    assert_eq!(damaged.device_full, 0);
+    assert!(
+        damaged.device_failed_samples > 0 && damaged.device_failed_samples <= damaged.damaged_images,
+        "{damaged:?}"
+    );
+    assert_eq!(damaged.device_full_images, 0);
     // One image needs more memory than is reserved for the whole batch.
     let mut rng = Rng::new(1, 1, 1);
     let rgb: Vec<u8> = (0..1500 * 1500 * 3).map(|_| rng.next_u64() as u8).collect();
@@ -449,7 +452,7 @@ fn images_that_workers_decode_for_the_device_are_counted() {
     let mut originals = originals(false);
     originals[5] = large;
     let full = stats(&originals);
-    assert_eq!((full.decoded_again, full.device_full), (0, 1), "{full:?}");
+    assert_eq!((full.device_failed_samples, full.device_full_images), (0, 1), "{full:?}");
 }
 
 #[test]
@@ -470,7 +473,7 @@ fn workers_and_the_device_report_the_same_damage_count() {
         let loader = loader(&originals).augment(augment).epochs(1);
         let mut batches = loader.clone().host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        let expected = batches.stats().damaged;
+        let expected = batches.stats().damaged_images;
         assert!(expected > 3, "{expected}");
         for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
             let (damaged, decoded) = damaged_on_device(loader.clone().decode_on(decode_on));
@@ -543,7 +546,10 @@ fn images_that_the_device_decodes_are_not_uploaded() {
         while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             batch.unwrap();
         }
-        (opened.shared.runtime.counters.stats().decoded_on_device, opened.ring.device_counters().stats().copied_bytes)
+        (
+            opened.shared.runtime.counters.stats().images_sent_to_device,
+            opened.ring.device_counters().stats().copied_bytes,
+        )
     };
     let pixel_bytes = 48 * 224 * 224 * 3;
     let (decoded, copied) = decoded_and_copied(DecodeOn::Gpu);
@@ -599,7 +605,7 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
             assert!(pixels(&sim, &batch) == *expected && (0..8).all(|place| batch.slot().info.error(place).is_none()));
         }
     }
-    let decoded = decoder.stats().decoded_on_device;
+    let decoded = decoder.stats().images_sent_to_device;
     assert!(decoded > 3 * 24, "the device decoded only {decoded} of 144 images");
     for place in (2..48).step_by(5) {
         originals[place].truncate(200);
@@ -643,7 +649,7 @@ fn small_requests_overlap_and_match_the_host() {
             }
         }
         drop(pending);
-        assert!(decoder.stats().decoded_on_device > 20);
+        assert!(decoder.stats().images_sent_to_device > 20);
         assert!((2..=4).contains(&sim.most_decoding()), "{} batches at the same time", sim.most_decoding());
     }
 }
@@ -689,7 +695,7 @@ fn the_device_decodes_a_request_of_one_large_image() {
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
-    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one image has space for a large image");
+    assert_eq!(decoder.stats().images_sent_to_device, 1, "a batch of one image has space for a large image");
 }
 
 #[derive(Clone)]
@@ -759,7 +765,7 @@ fn decode_share_limits_decoding_on_the_device() {
                 batch.unwrap();
             }
         }
-        opened.shared.runtime.counters.stats().decoded_on_device
+        opened.shared.runtime.counters.stats().images_sent_to_device
     };
     let (unlimited, some) = (decoded(1.0), decoded(0.0001));
     assert!(unlimited > 20 * 24, "the device decoded only {unlimited} of 960 images without a limit");

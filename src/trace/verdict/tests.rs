@@ -28,7 +28,7 @@ fn loader() -> Stats {
         seconds: 10.0,
         batches: 100,
         samples: 6400,
-        prepared: 6400,
+        prepared_samples: 6400,
         waited_seconds: 4.0,
         epochs: 1,
         read: stage(6400, 1.0, 1 << 30),
@@ -43,7 +43,7 @@ fn loader() -> Stats {
 
 #[test]
 fn decoding_on_the_device_is_named_and_advised() {
-    let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), decoded_on_device: 6400, ..loader() }.verdict();
+    let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), images_sent_to_device: 6400, ..loader() }.verdict();
     assert_eq!(decode.limit, Bottleneck::DeviceDecode);
     assert!(
         decode.text.starts_with(
@@ -58,7 +58,7 @@ fn decoding_on_the_device_is_named_and_advised() {
     assert!(on_device.verdict().text.contains(advice), "{}", on_device.verdict().text);
     let on_host = Stats { decode: busy, ..loader() };
     assert!(!on_host.verdict().text.contains(advice), "batches in host memory have no device decoding");
-    let already = Stats { decoded_on_device: 1, ..on_device };
+    let already = Stats { images_sent_to_device: 1, ..on_device };
     assert!(!already.verdict().text.contains(advice));
 }
 
@@ -151,7 +151,7 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
         seconds: 1.4,
         batches: 160,
         samples: 40_957,
-        prepared: 40_957,
+        prepared_samples: 40_957,
         bytes_read: 40_957 * 110_000,
         waited_seconds: 1.15,
         delayed_seconds: 1.2,
@@ -160,7 +160,7 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
         transform: stage(40_957, 0.1, 0),
         write: stage(40_957, 0.1, 0),
         wait: stage(160, 1.15, 0),
-        behind: stage(19, 0.98, 0),
+        straggler_wait: stage(19, 0.98, 0),
         slowest: (1..=8).map(large).collect(),
         ..loader()
     };
@@ -187,7 +187,7 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
         s
     };
     assert_eq!(few(stats.clone()).verdict().limit, Bottleneck::Straggler);
-    assert_ne!(few(Stats { behind: StageStats::default(), ..stats }).verdict().limit, Bottleneck::Straggler);
+    assert_ne!(few(Stats { straggler_wait: StageStats::default(), ..stats }).verdict().limit, Bottleneck::Straggler);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn each_rule_gives_its_verdict() {
         (Bottleneck::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound\n- 3.9 of 4 workers"),
         (
             Bottleneck::Read,
-            Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
+            Stats { readahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
             "8.0 reads are in flight on average",
         ),
         (Bottleneck::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound\n- 3.6 of 4 workers"),
@@ -218,10 +218,10 @@ fn each_rule_gives_its_verdict() {
         ),
         (
             Bottleneck::EpochStart,
-            Stats { epochs: 10, start_seconds: 3.0, ..loader() },
+            Stats { epochs: 10, start_wait_seconds: 3.0, ..loader() },
             "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
         ),
-        (Bottleneck::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) instead of 2"),
+        (Bottleneck::Slots, Stats { slot_wait: stage(100, 3.0, 0), ..loader() }, "prefetch(3) instead of 2"),
     ];
     for (limit, stats, words) in cases {
         let verdict = stats.verdict();
@@ -270,7 +270,7 @@ fn a_larger_cache_is_advised_only_if_the_cache_is_full() {
 #[test]
 fn packing_is_advised_only_for_plain_jpegs() {
     let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
-    let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
+    let plain = Stats { jpegs_without_restart_markers: 6400, ..busy.clone() }.verdict();
     assert_eq!(plain.limit, Bottleneck::Decode);
     let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
     assert!(plain.text.contains(words) && plain.text.contains("about 1.7 times as fast"), "{plain}");
@@ -294,7 +294,12 @@ fn the_step_bounds_the_possible_speed_up() {
 fn no_advice_promises_more_than_the_loop_can_gain() {
     let many = Stats { workers: 1, cores: 64, decode: stage(6400, 7.5, 0), ..loader() };
     for waited_seconds in [0.6, 1.0, 4.0, 7.0] {
-        let stats = Stats { waited_seconds, transform: stage(6400, 1.0, 0), plain_jpegs: 6400, ..many.clone() };
+        let stats = Stats {
+            waited_seconds,
+            transform: stage(6400, 1.0, 0),
+            jpegs_without_restart_markers: 6400,
+            ..many.clone()
+        };
         for cores in [1, 64] {
             let verdict = Stats { cores, ..stats.clone() }.verdict();
             let max_speedup = verdict.max_speedup.unwrap();
@@ -309,13 +314,13 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
 
 #[test]
 fn slow_starts_of_epochs_are_named_next_to_another_limit() {
-    let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_seconds: 1.6, ..loader() };
+    let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_wait_seconds: 1.6, ..loader() };
     let verdict = busy.verdict();
     assert_eq!(verdict.limit, Bottleneck::Decode);
     let words =
         "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
     assert!(verdict.text.contains(words), "{verdict}");
-    assert!(!Stats { start_seconds: 0.4, ..busy.clone() }.verdict().text.contains("repeat"));
+    assert!(!Stats { start_wait_seconds: 0.4, ..busy.clone() }.verdict().text.contains("repeat"));
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
 }
 
@@ -342,20 +347,24 @@ fn every_share_is_from_0_to_1() {
             decode: stage(6400, random(60.0), 0),
             transform: stage(6400, random(30.0), 0),
             write: stage(6400, random(30.0), 1 << 30),
-            slot: stage(100, random(20.0), 0),
+            slot_wait: stage(100, random(20.0), 0),
             worker_seconds: 40.0,
             waited_seconds: random(12.0),
-            start_seconds: random(12.0),
+            start_wait_seconds: random(12.0),
             epochs: random(20.0) as u64,
             delayed_seconds: random(80.0),
-            plain_jpegs: random(12_000.0) as u64,
+            jpegs_without_restart_markers: random(12_000.0) as u64,
             cores: 1 + random(16.0) as usize,
-            process: ProcessStats { cpu_seconds: random(80.0), disk_bytes: Some(1 << 33), ..ProcessStats::default() },
+            process: ProcessStats {
+                cpu_seconds: random(80.0),
+                disk_read_bytes: Some(1 << 33),
+                ..ProcessStats::default()
+            },
             stall: stall.filter(|_| random(1.0) > 0.3),
             copy: copy.filter(|_| random(1.0) > 0.3),
             convert: convert.filter(|_| random(1.0) > 0.3),
             device_decode: device_decode.filter(|_| random(1.0) > 0.3),
-            ahead: ahead.filter(|_| random(1.0) > 0.3),
+            readahead: ahead.filter(|_| random(1.0) > 0.3),
             ..loader()
         };
         let verdict = stats.verdict();
@@ -376,15 +385,15 @@ fn every_share_is_from_0_to_1() {
 
 /// Ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
-    let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
-    Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
+    let network = Some(changed(network, |network| network.responses = stage(9_000, 1_000.0, 1 << 30)));
+    Stats { readahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
 }
 
 #[test]
 fn waiting_for_a_store_is_network_bound() {
     let usual = changed(NetworkStats::default(), |usual| {
         (usual.requests, usual.bytes, usual.used_bytes) = (9_000, 1_000_000_000, 990_000_000);
-        usual.first_bytes = stage(9_000, 90.0, 0);
+        usual.time_to_first_byte = stage(9_000, 90.0, 0);
     });
     let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
     let verdict = remote(usual.clone()).verdict();
@@ -397,14 +406,14 @@ fn waiting_for_a_store_is_network_bound() {
                 - a local disk cache would serve later epochs";
     assert_eq!(verdict.text, text);
     let advised = |network: NetworkStats, advice: &str| remote(network).verdict().text.contains(advice);
-    let large = but(|network| network.bytes = 20_000_000_000);
+    let large = but(|network| network.received_bytes = 20_000_000_000);
     assert!(!advised(large, "shuffle_window"));
     let (refused, region) =
         ("the server refused 5 % of the requests: more prefixes", "a machine in the region of the store");
     assert!(advised(but(|network| network.refusals = 450), refused));
     assert!(!advised(usual.clone(), "the server refused") && !advised(usual.clone(), region));
-    assert!(advised(but(|network| network.first_bytes = stage(9_000, 900.0, 0)), region));
-    let cached = but(|network| (network.cached, network.folder_bytes) = (true, 330_000_000));
+    assert!(advised(but(|network| network.time_to_first_byte = stage(9_000, 900.0, 0)), region));
+    let cached = but(|network| (network.has_cache, network.disk_bytes) = (true, 330_000_000));
     assert!(advised(cached.clone(), "a larger cache would serve more than 25 % of the bytes"));
     assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
     assert!(!advised(usual.clone(), "few requests"));
@@ -412,9 +421,9 @@ fn waiting_for_a_store_is_network_bound() {
     few.network.as_mut().unwrap().answers = stage(9_000, 50.0, 1 << 30);
     assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
     // If read-ahead is disabled, the workers read the samples themselves.
-    let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
+    let reads = Stats { readahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
     assert_eq!(reads.verdict().limit, Bottleneck::Network);
-    let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
+    let decodes = Stats { decode: stage(6400, 36.0, 0), readahead: None, ..remote(usual) };
     assert_eq!(decodes.verdict().limit, Bottleneck::Decode);
     assert_eq!(remote(NetworkStats::default()).verdict().limit, Bottleneck::Read);
 }
@@ -422,12 +431,12 @@ fn waiting_for_a_store_is_network_bound() {
 #[test]
 fn the_table_has_slot_waits_and_process_counters() {
     let process = ProcessStats {
-        disk_bytes: Some(3 << 20),
+        disk_read_bytes: Some(3 << 20),
         anonymous_bytes: Some(5 << 19),
         major_faults: 7,
         ..ProcessStats::default()
     };
-    let stats = Stats { slot: stage(100, 2.5, 0), process, damaged: 2, ..loader() };
+    let stats = Stats { slot_wait: stage(100, 2.5, 0), process, damaged_images: 2, ..loader() };
     let table = stats.to_string();
     let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();
@@ -435,6 +444,6 @@ fn the_table_has_slot_waits_and_process_counters() {
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
     assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");
-    let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
+    let table = Stats { slot_wait: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
     assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");
 }

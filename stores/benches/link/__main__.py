@@ -172,10 +172,10 @@ def cache(options: argparse.Namespace) -> None:
         result = link.read("warpfeed, a third cached", "--seconds", options.seconds, "--epochs", 5)
     if isinstance(result, str):
         raise SystemExit(result)
-    before = {"folder_bytes": 0, "used_bytes": 0}
+    before = {"disk_bytes": 0, "used_bytes": 0}
     print("| epoch | bytes from the cache | images/s |\n|---|---|---|")
     for number, (now, arrivals) in enumerate(zip(result["network"], result["came"])):
-        hits, misses = (now[key] - before[key] for key in ("folder_bytes", "used_bytes"))
+        hits, misses = (now[key] - before[key] for key in ("disk_bytes", "used_bytes"))
         seconds = arrivals[-1][0] - arrivals[0][0]
         rate = sum(samples for _, samples in arrivals[1:]) / seconds
         print(f"| {number} | {hits / (hits + misses):.1%} | {rate:.0f} |")

@@ -124,7 +124,7 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
     }  # fmt: skip
     if network:
         result["requests/s"] = round(network["requests"] / seconds)
-        result["KB each"] = round(network["bytes"] / max(1, network["requests"]) / 1e3)
+        result["KB each"] = round(network["received_bytes"] / max(1, network["requests"]) / 1e3)
     print(json.dumps(result), flush=True)
     print(f"  {str(loader.verdict()).splitlines()[0]}", flush=True)
     loader.close()

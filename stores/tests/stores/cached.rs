@@ -144,10 +144,10 @@ fn statistics_distinguish_cache_hits_from_store_reads() {
         };
         let (cold, warm) = (network(1), network(2));
         assert_eq!((cold.hit_rate(), warm.hit_rate()), (Some(0.0), Some(1.0)));
-        assert_eq!((cold.memory_hits, cold.folder_hits, warm.used_bytes), (0, 0, 0));
-        let hits = (warm.memory_hits, warm.folder_hits);
+        assert_eq!((cold.memory_hits, cold.disk_hits, warm.used_bytes), (0, 0, 0));
+        let hits = (warm.memory_hits, warm.disk_hits);
         assert_eq!(hits, if memory > 0 { (192, 0) } else { (0, 192) });
-        assert_eq!(warm.memory_bytes + warm.folder_bytes, 2 * cold.used_bytes);
+        assert_eq!(warm.memory_bytes + warm.disk_bytes, 2 * cold.used_bytes);
     }
 }
 

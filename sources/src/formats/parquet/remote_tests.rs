@@ -240,7 +240,7 @@ fn remote_samples_equal_local_samples() {
                     let case = format!("index {has_page_index}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
                     let [cold, warm] = read_epochs(&store, &set, &expected, order, budget);
                     let network = set.network_stats().unwrap();
-                    assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
+                    assert_eq!(network.has_cache, limit > 0 && budget > 0, "{case}");
                     if budget == 8 << 20 {
                         // The cache can hold the whole file, so the store serves each byte only
                         // once.
@@ -250,7 +250,7 @@ fn remote_samples_equal_local_samples() {
                         // All requests have completed by now. The store did not count the request
                         // that looked up the object, so add 1.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
-                        assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
+                        assert_eq!([network.received_bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }
                 }
             }

@@ -122,8 +122,8 @@ pub(crate) struct Counts {
 /// Latencies of requests. A tally supports only one writer, hence the mutex.
 #[derive(Default)]
 pub(crate) struct Times {
-    pub(crate) answers: Tally,
-    pub(crate) first_bytes: Tally,
+    pub(crate) responses: Tally,
+    pub(crate) time_to_first_byte: Tally,
 }
 
 impl std::fmt::Debug for Times {
@@ -144,29 +144,29 @@ impl Counts {
     pub(super) fn record_response(&self, latency: Duration, first_byte_latency: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        times.answers.add(ns(latency), bytes);
-        times.first_bytes.add(ns(first_byte_latency), 0);
+        times.responses.add(ns(latency), bytes);
+        times.time_to_first_byte.add(ns(first_byte_latency), 0);
     }
 
     pub(super) fn stats(&self) -> NetworkStats {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let stats = |tally: &Tally| Tally::sum(std::iter::once(tally));
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        let [[memory_hits, memory_bytes], [folder_hits, folder_bytes]] = &self.cache_hits;
+        let [[memory_hits, memory_bytes], [disk_hits, disk_bytes]] = &self.cache_hits;
         NetworkStats {
             requests: load(&self.requests),
             retries: load(&self.retries),
             hedges: load(&self.hedges),
             refusals: load(&self.refusals),
-            bytes: load(&self.bytes),
+            received_bytes: load(&self.bytes),
             used_bytes: load(&self.used_bytes),
-            answers: stats(&times.answers),
-            first_bytes: stats(&times.first_bytes),
+            responses: stats(&times.responses),
+            time_to_first_byte: stats(&times.time_to_first_byte),
             memory_hits: load(memory_hits),
             memory_bytes: load(memory_bytes),
-            folder_hits: load(folder_hits),
-            folder_bytes: load(folder_bytes),
-            cached: self.cached.load(Ordering::Relaxed),
+            disk_hits: load(disk_hits),
+            disk_bytes: load(disk_bytes),
+            has_cache: self.cached.load(Ordering::Relaxed),
         }
     }
 }

@@ -123,7 +123,7 @@ fn images_that_a_worker_has_finished_are_not_written_again() {
     let (mut opened, sim) = open(loader());
     let found: Vec<_> = opened.epoch(0).map(|batch| pixels_of(&sim, &batch.unwrap(), Some("view"))).collect();
     assert!(found == expected.into_iter().map(all_converted).collect::<Vec<_>>());
-    assert!(opened.stats().decoded_again > 3);
+    assert!(opened.stats().device_failed_samples > 3);
 }
 
 /// Returns JPEGs of all types, with random bytes overwritten. The damage includes invalid codes,
@@ -151,7 +151,7 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     let mut opened = open(loader());
     let (actual, error) = epoch(&mut opened, 0, 0);
     assert!(error.is_none() && actual == expected, "{error:?}");
-    let [actual, expected] = [opened.0.stats().damaged, host.stats().damaged];
+    let [actual, expected] = [opened.0.stats().damaged_images, host.stats().damaged_images];
     assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
     // Coefficients past the end of a block are tolerated: the image is decoded, and not counted as
     // damaged.

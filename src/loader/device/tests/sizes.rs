@@ -29,7 +29,7 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
         let batch = batch.unwrap();
         contents.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
     }
-    (contents, opened.shared.runtime.counters.stats().decoded_on_device)
+    (contents, opened.shared.runtime.counters.stats().images_sent_to_device)
 }
 
 fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {
