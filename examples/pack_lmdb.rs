@@ -26,12 +26,12 @@ fn main() -> warpfeed::Result<()> {
         "{} samples: {} JPEGs repacked, {} images unchanged; {} bytes of images became {}",
         report.samples,
         report.repacked,
-        report.kept + report.refused_count,
+        report.kept + report.not_recoded_count,
         report.bytes_in,
         report.bytes_out
     );
-    for refused in &report.refused {
-        println!("stored unchanged: sample {} ({}): {}", refused.index, refused.key, refused.reason);
+    for image in &report.not_recoded {
+        println!("stored unchanged: sample {} ({}): {}", image.index, image.key, image.reason);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ def main() -> None:
         tokens.tofile(Path(folder, "train.bin"))
         loader = warpfeed.Loader(
             warpfeed.Tokens(folder, LENGTH + 1, stride=LENGTH), batch_size=8, shuffle=True, seed=42, output="numpy",
-            fields={"tokens": warpfeed.TokenIds(LENGTH + 1, end=END, vocabulary=VOCABULARY)},
+            fields={"tokens": warpfeed.TokenIds(LENGTH + 1, eos_token_id=END, vocab_size=VOCABULARY)},
         )  # fmt: skip
         count = 0
         for batch in loader:

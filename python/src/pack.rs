@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpfeed::decode;
-use warpfeed::pack::{Merge, Pack, Progress, RawSize, Recode, Refused, Report};
+use warpfeed::pack::{ImageIssue, Merge, Pack, Progress, RawSize, Recode, Report};
 
 use crate::error::Raised as _;
 use crate::option_names::in_python;
@@ -150,7 +150,7 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
         ("encoded", report.encoded),
         ("raw", report.raw),
         ("kept", report.kept),
-        ("refused_count", report.refused_count),
+        ("not_recoded_count", report.not_recoded_count),
         ("undecodable_count", report.undecodable_count),
         ("damaged_count", report.damaged_count),
         ("duplicate_keys", report.duplicate_keys),
@@ -158,12 +158,12 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
     ] {
         dict.set_item(name, number)?;
     }
-    let list = |images: &[Refused]| -> Vec<(u64, String, String)> {
+    let list = |images: &[ImageIssue]| -> Vec<(u64, String, String)> {
         images.iter().map(|image| (image.index, image.key.clone(), in_python(&image.reason))).collect()
     };
     let psnr = report.psnr.as_ref().map(|psnr| (psnr.mean, psnr.lowest, psnr.lowest_key.clone()));
     dict.set_item("psnr", psnr)?;
-    dict.set_item("refused", list(&report.refused))?;
+    dict.set_item("not_recoded", list(&report.not_recoded))?;
     dict.set_item("damaged", list(&report.damaged))?;
     dict.set_item("paths", &report.written.paths)?;
     Ok(dict)

@@ -128,10 +128,10 @@ fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> 
         "packed_tokens" => {
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let mapped: bool = get("mmap")?.extract()?;
-            let packing = Packing::new(get("length")?.extract()?, get("end")?.extract()?)
-                .window(get("window")?.extract()?)
+            let packing = Packing::new(get("length")?.extract()?, get("eos_token_id")?.extract()?)
+                .window_documents(get("window_documents")?.extract()?)
                 .max_documents(get("max_documents")?.extract()?)
-                .padding(get("padding")?.extract()?);
+                .pad_token_id(get("pad_token_id")?.extract()?);
             run_on_thread(py, move |_| arc_source(PackedTokens::with(path, kind, packing, mapped)))
         }
         "voc" => {

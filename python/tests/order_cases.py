@@ -426,7 +426,9 @@ class Packed(Case):
         path, tokens = files.tokens(rng.randrange(200))
         self.length, window, max_documents = rng.randint(5, 60), rng.choice([1, 5, 30, 1024]), rng.choice([1, 3, 128])
         self.rows = naive.packed(tokens, END, self.length, window, max_documents)
-        self.data = warpfeed.PackedTokens(path, self.length, END, window=window, max_documents=max_documents, padding=1)
+        self.data = warpfeed.PackedTokens(
+            path, self.length, END, window_documents=window, max_documents=max_documents, pad_token_id=1
+        )
         self.fields = None  # type: ignore[assignment]
         self.shuffles = rng.random() < 0.7
         if self.shuffles:

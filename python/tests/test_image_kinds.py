@@ -100,10 +100,10 @@ def test_packing_converts_deep_images_only_on_request(tmp_path: Path) -> None:
     saved(tmp_path / "set", clear, "b.png")
     created, options = tmp_path / "made.lmdb", {"num_workers": 1, "force": True}
     report = warpfeed.pack(tmp_path / "set", created, raw=SIZE, **options)
-    ((number, key, reason),) = report["refused"]
+    ((number, key, reason),) = report["not_recoded"]
     assert (report["raw"], number, key) == (1, 0, "a") and "convert_to_u8=True keeps the upper 8" in reason, reason
     report = warpfeed.pack(tmp_path / "set", created, raw=SIZE, convert_to_u8=True, background=(7, 8, 9), **options)
-    assert report["raw"] == 2 and report["refused"] == []
+    assert report["raw"] == 2 and report["not_recoded"] == []
     images = field(created, batch_size=2)
     assert np.array_equal(images[0, :, :, 0], deep >> 8)
     assert (images[1] == (7, 8, 9)).all()

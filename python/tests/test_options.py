@@ -242,7 +242,10 @@ def test_the_table_of_other_names_has_only_other_names() -> None:
     for old, text in _other_names.INSTEAD.items():
         new = re.match(r"use (\w+)$", text)
         if new is not None:
-            fields = {name for c in (TableOptions, warpfeed.Coco, warpfeed.DenseMap, warpfeed.Mixture, warpfeed.MixtureChange) for name in inspect.signature(c).parameters}
+            classes = (
+                TableOptions, warpfeed.Coco, warpfeed.DenseMap, warpfeed.Mixture, warpfeed.MixtureChange, warpfeed.TokenIds,
+            )  # fmt: skip
+            fields = {name for c in classes for name in inspect.signature(c).parameters}
             known = options | set(warpfeed.__all__) | fields | set(dir(warpfeed.RandomErasing)) | {"field_types"}
             assert new[1] in known, f"{old}: {text}"
 

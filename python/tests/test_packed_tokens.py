@@ -27,7 +27,8 @@ def write(path: Path, seed: int) -> list[int]:
 def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, max_documents: int) -> None:
     tokens = write(tmp_path / "a.bin", length)
     expected = packed(tokens, END, length, window, max_documents)
-    data = PackedTokens(tmp_path / "a.bin", length, END, window=window, max_documents=max_documents, padding=1)
+    path = tmp_path / "a.bin"
+    data = PackedTokens(path, length, END, window_documents=window, max_documents=max_documents, pad_token_id=1)
     loader = Loader(data, batch_size=4, shuffle=True, seed=1, output="numpy")
     assert len(loader.dataset) == len(expected)
     seen: list[int] = []

@@ -23,7 +23,7 @@ def test_all_paths_of_a_dataset_become_absolute(tmp_path: Path, monkeypatch: pyt
     assert ray._absolute(Coco("x.json")).images is None
     parts = ray._absolute(Concat([Voc(Path("voc")), Yolo("yolo", "val")], keep_labels=True))
     assert parts == Concat([Voc(os.path.join(cwd, "voc")), Yolo(os.path.join(cwd, "yolo"), "val")], keep_labels=True)
-    for data in (Clips("set"), LeRobot("set"), PackedTokens("set", 8, end=0), Tokens("set", 8)):
+    for data in (Clips("set"), LeRobot("set"), PackedTokens("set", 8, eos_token_id=0), Tokens("set", 8)):
         assert ray._absolute(data).path == os.path.join(cwd, "set")
     absolute = TableOptions(root=os.path.join(cwd, "set"), label="x")
     assert ray._absolute(TableOptions(root=Path("set"), label="x")) == absolute

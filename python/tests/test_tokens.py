@@ -49,7 +49,7 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
 
 def test_documents_and_positions_give_a_mask(corpus: Any, torch: Any) -> None:
     path, dtype, files = corpus
-    fields = {"tokens": TokenIds(64, "i32", end=END, vocabulary=60)}
+    fields = {"tokens": TokenIds(64, "i32", eos_token_id=END, vocab_size=60)}
     [batch] = Loader(Tokens(path, 64, dtype=dtype), batch_size=100, fields=fields)
     tokens, document, position = batch["tokens"], batch["tokens.document"], batch["tokens.position"]
     assert tokens.dtype == document.dtype == position.dtype == torch.int32
@@ -93,7 +93,7 @@ def test_wrong_types_are_rejected(corpus: Any) -> None:
         Loader(Tokens(path, 20, dtype="u8"))
     with pytest.raises(ConfigError, match="window length 0"):
         Loader(Tokens(path, 0, dtype=dtype))
-    small = Loader(Tokens(path, 20, dtype=dtype), fields={"tokens": TokenIds(20, vocabulary=40)}, output="numpy")
+    small = Loader(Tokens(path, 20, dtype=dtype), fields={"tokens": TokenIds(20, vocab_size=40)}, output="numpy")
     with pytest.raises(WarpfeedError, match=r"^sample \d+ \([ac]\.bin/\d+\.\.\d+\): .*the vocabulary has 40 tokens"):
         list(small)
     joined = Loader(

@@ -461,7 +461,7 @@ class Text(Arguments):
 class TokenIds(Arguments):
     """The token ids of a window of :class:`Tokens`, as an array of shape (N, length).
 
-    With ``end``, the batch has two more arrays, both i32 of shape (N, length).
+    With ``eos_token_id``, the batch has two more arrays, both i32 of shape (N, length).
     ``<name>.document`` contains the index of each token's document within the window, starting at
     0. ``<name>.position`` contains the position of each token within its document, or within the
     window if the document began before the window. To restrict attention to the tokens of the same
@@ -470,18 +470,18 @@ class TokenIds(Arguments):
     Args:
         length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document. This token is part of the document.
-        vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
-            vocabulary.
+        eos_token_id: the token that ends a document. This token is part of the document.
+        vocab_size: number of tokens in the vocabulary. A sample fails if it contains a token id
+            outside the vocabulary.
     """
 
     length: int
     dtype: Any = "i64"
-    end: int | None = None
-    vocabulary: int | None = None
+    eos_token_id: int | None = None
+    vocab_size: int | None = None
 
     def _describe(self) -> dict[str, Any]:
-        described = {"length": self.length, "end": self.end, "vocabulary": self.vocabulary}
+        described = {"length": self.length, "eos_token_id": self.eos_token_id, "vocab_size": self.vocab_size}
         return {"tokens": {**described, "dtype": dtype_name(self.dtype)}}
 
 
@@ -499,18 +499,18 @@ class PackedIds(Arguments):
         length: number of tokens per row.
         max_documents: maximum number of documents per row, as in :class:`PackedTokens`.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
-            vocabulary.
+        vocab_size: number of tokens in the vocabulary. A sample fails if it contains a token id
+            outside the vocabulary.
     """
 
     length: int
     max_documents: int = 128
     dtype: Any = "i64"
-    vocabulary: int | None = None
+    vocab_size: int | None = None
 
     def _describe(self) -> dict[str, Any]:
         limit = min(self.max_documents, self.length)
-        described = {"length": self.length, "max_documents": limit, "vocabulary": self.vocabulary}
+        described = {"length": self.length, "max_documents": limit, "vocab_size": self.vocab_size}
         return {"packed": {**described, "dtype": dtype_name(self.dtype)}}
 
 

@@ -30,6 +30,7 @@ INSTEAD = {
     "TimedOutError": "use LoaderTimeoutError",
     # Earlier names of options and methods.
     "by_class_name": "use match_labels_by_name",
+    "end": "use eos_token_id",
     "faults": "use sample_errors()",
     "kinds": "use field_types",
     "joined": "use dynamic_batcher(f, max_delay_ms=...)",
@@ -47,6 +48,7 @@ INSTEAD = {
     "transform_moves_pixels": "use image_transform_moves_pixels",
     "transforms": "use batch_transform, a function or a list of functions on whole batches",
     "unlabelled": "use unlabeled",
+    "vocabulary": "use vocab_size",
     "without": "use drop_field",
     # Arguments of torch.utils.data.DataLoader and of torchvision's datasets.
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights, balanced or sampler",

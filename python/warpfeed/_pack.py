@@ -73,8 +73,8 @@ def pack(
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
             decoding them; an error is raised if none of the three is set. By default, 16-bit and
-            float images are stored unchanged and listed in ``refused``. Images that do not exceed
-            ``max_side`` are also stored unchanged.
+            float images are stored unchanged and listed in ``not_recoded``. Images that do not
+            exceed ``max_side`` are also stored unchanged.
         background: color behind transparent pixels of images that are decoded, such as ``(255,
             255, 255)``. By default, alpha is ignored. Requires ``quality``, ``max_side`` or
             ``raw``.
@@ -103,9 +103,9 @@ def pack(
         mmap, index, table, masks: as for :class:`Loader`.
 
     Returns:
-        The statistics of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and
-        others. If images were re-encoded, ``psnr`` contains their mean PSNR and their lowest PSNR
-        in dB, and the key of the sample with the lowest PSNR. Otherwise, ``psnr`` is None.
+        The statistics of the run: ``samples``, ``bytes``, ``paths``, ``not_recoded``, ``damaged``
+        and others. If images were re-encoded, ``psnr`` contains their mean PSNR and their lowest
+        PSNR in dB, and the key of the sample with the lowest PSNR. Otherwise, ``psnr`` is None.
 
     Raises:
         ConfigError: if an option is invalid, or if the target exists and ``force`` is not set.

@@ -316,11 +316,11 @@ class PackedTokens(Arguments):
     """Rows of whole documents from token files, for training language models with little padding.
     The files have the same formats as for :class:`Tokens`.
 
-    ``Loader(PackedTokens("corpus", 4096, end=50256))`` delivers the ``tokens`` field, i64 of shape
-    (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the lengths of the
-    documents for FlashAttention.
+    ``Loader(PackedTokens("corpus", 4096, eos_token_id=50256))`` delivers the ``tokens`` field, i64
+    of shape (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the
+    lengths of the documents for FlashAttention.
 
-    A document runs up to and including the token ``end``, or to the end of its file. The packer
+    A document runs up to and including ``eos_token_id``, or to the end of its file. The packer
     looks at a window of consecutive documents of a file at a time, and puts each into the first row
     with enough space left and fewer than ``max_documents`` documents. A document longer than a row
     is split into pieces, and each piece except the last fills a row. The rows depend only on the
@@ -330,25 +330,25 @@ class PackedTokens(Arguments):
     Args:
         path: a token file, or a folder of token files.
         length: number of tokens per row.
-        end: the token that ends a document.
-        window: how many consecutive documents the packer considers at once.
+        eos_token_id: the token that ends a document.
+        window_documents: number of consecutive documents that the packer considers at once.
         max_documents: maximum number of documents per row.
-        padding: the token that fills the rest of a row.
+        pad_token_id: the token that fills the rest of a row.
         dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
         mmap: maps the files into memory instead of reading them.
     """
 
     path: Path
     length: int
-    end: int
-    window: int = 1024
+    eos_token_id: int
+    window_documents: int = 1024
     max_documents: int = 128
-    padding: int = 0
+    pad_token_id: int = 0
     dtype: str = "u16"
     mmap: bool = True
 
     def _describe_source(self) -> dict[str, Any]:
-        names = ("length", "end", "window", "max_documents", "padding", "mmap")
+        names = ("length", "eos_token_id", "window_documents", "max_documents", "pad_token_id", "mmap")
         described = {name: getattr(self, name) for name in names}
         dtype = one_of("dtype", self.dtype, ("u16", "u32"))
         return {"kind": "packed_tokens", "path": os.fspath(self.path), "dtype": dtype, **described}

@@ -55,8 +55,8 @@ impl Packed {
     /// Sets the size of the vocabulary. A sample fails if it contains a token id outside the
     /// vocabulary.
     #[must_use]
-    pub fn vocabulary(mut self, tokens: u32) -> Self {
-        self.tokens = self.tokens.vocabulary(tokens);
+    pub fn vocab_size(mut self, tokens: u32) -> Self {
+        self.tokens = self.tokens.vocab_size(tokens);
         self
     }
 }
@@ -66,13 +66,13 @@ struct SerializedOptions {
     dtype: Dtype,
     length: usize,
     max_documents: usize,
-    vocabulary: Option<u32>,
+    vocab_size: Option<u32>,
 }
 
 impl From<SerializedOptions> for Packed {
-    fn from(SerializedOptions { dtype, length, max_documents, vocabulary }: SerializedOptions) -> Self {
+    fn from(SerializedOptions { dtype, length, max_documents, vocab_size }: SerializedOptions) -> Self {
         let packed = Packed::new(dtype, length, max_documents);
-        vocabulary.map_or(packed.clone(), |tokens| packed.vocabulary(tokens))
+        vocab_size.map_or(packed.clone(), |tokens| packed.vocab_size(tokens))
     }
 }
 

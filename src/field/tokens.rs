@@ -14,36 +14,36 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 /// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are
 /// windows of token files, or from any array of `length` integers.
 ///
-/// [`end`](Tokens::end) adds two arrays, both i32 of shape (N, length). `<name>.document` is the
-/// index of each token's document within the window, starting at 0. Packed documents need this
-/// array for an attention mask. `<name>.position` is the position of each token within its
-/// document, or within the window if the document began earlier.
+/// [`eos_token_id`](Tokens::eos_token_id) adds two arrays, both i32 of shape (N, length).
+/// `<name>.document` is the index of each token's document within the window, starting at 0. Packed
+/// documents need this array for an attention mask. `<name>.position` is the position of each token
+/// within its document, or within the window if the document began earlier.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
     length: usize,
-    end: Option<u32>,
-    vocabulary: Option<u32>,
+    eos_token_id: Option<u32>,
+    vocab_size: Option<u32>,
 }
 
 impl Tokens {
     /// Creates a field of windows of `length` tokens. `dtype` must be `U16`, `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize) -> Self {
-        Tokens { dtype, length, end: None, vocabulary: None }
+        Tokens { dtype, length, eos_token_id: None, vocab_size: None }
     }
 
     /// Sets the token that ends a document. This token is part of the document.
     #[must_use]
-    pub fn end(mut self, token: u32) -> Self {
-        self.end = Some(token);
+    pub fn eos_token_id(mut self, token: u32) -> Self {
+        self.eos_token_id = Some(token);
         self
     }
 
     /// Sets the size of the vocabulary. A sample fails if it contains a token id outside the
     /// vocabulary.
     #[must_use]
-    pub fn vocabulary(mut self, tokens: u32) -> Self {
-        self.vocabulary = Some(tokens);
+    pub fn vocab_size(mut self, tokens: u32) -> Self {
+        self.vocab_size = Some(tokens);
         self
     }
 
@@ -54,7 +54,7 @@ impl Tokens {
             Dtype::I32 => 1 << 31,
             _ => 1 << 32,
         };
-        self.vocabulary.map_or(type_limit, |tokens| type_limit.min(u64::from(tokens)))
+        self.vocab_size.map_or(type_limit, |tokens| type_limit.min(u64::from(tokens)))
     }
 }
 
@@ -73,14 +73,16 @@ impl FieldType for Tokens {
                 i32::MAX
             )));
         }
-        if let Some((end, vocabulary)) = self.end.zip(self.vocabulary).filter(|(end, vocabulary)| end >= vocabulary) {
+        if let Some((end, vocabulary)) =
+            self.eos_token_id.zip(self.vocab_size).filter(|(end, vocabulary)| end >= vocabulary)
+        {
             return Err(Error::config(format!(
                 "field {name:?}: the end of a document is token {end}, but the vocabulary has {vocabulary} tokens"
             )));
         }
         let array = |name: String, dtype| Field { name, dtype, shape: vec![self.length] };
         let mut arrays = vec![array(name.to_owned(), self.dtype)];
-        if self.end.is_some() {
+        if self.eos_token_id.is_some() {
             arrays.extend(["document", "position"].map(|part| array(format!("{name}.{part}"), Dtype::I32)));
         }
         Ok(arrays)
@@ -164,7 +166,7 @@ impl Tokens {
             let largest: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
             if u64::from(largest) >= limit {
                 let index = tokens.iter().position(|token| read(*token).into() == largest).unwrap_or_default();
-                let cause = match self.vocabulary {
+                let cause = match self.vocab_size {
                     Some(tokens) => format!("; the vocabulary has {tokens} tokens"),
                     None => format!(", which {} cannot hold", self.dtype.name()),
                 };
@@ -173,7 +175,7 @@ impl Tokens {
         }
         // A stored type that is too small for the end token would make the whole window one
         // document.
-        if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
+        if let Some(end) = self.eos_token_id.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
             return Err(field.error(format_args!("has {bits}-bit tokens, which cannot hold the end token {end}")));
         }
@@ -185,7 +187,7 @@ impl Tokens {
             Dtype::I32 => write_each(out, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
             _ => write_each(out, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
         }
-        if let Some(end) = self.end {
+        if let Some(end) = self.eos_token_id {
             let (mut document, mut position) = (0_i32, 0_i32);
             write_each(row.bytes(1), tokens, |token| {
                 let current = document;

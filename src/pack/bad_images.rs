@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{Codecs, Condition};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum length of the lists [`Report::refused`](super::Report::refused) and
+/// Maximum length of the lists [`Report::not_recoded`](super::Report::not_recoded) and
 /// [`Report::damaged`](super::Report::damaged).
 pub(super) const MAX_LISTED: usize = 10_000;
 const MAX_IMAGES_IN_MESSAGE: usize = 10;
@@ -13,7 +13,7 @@ const MAX_IMAGES_IN_MESSAGE: usize = 10;
 /// An image that a [`Pack`](super::Pack) could not re-encode, or that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct ImageIssue {
     /// Index of the sample.
     pub index: u64,
     /// Key of the sample.
@@ -68,9 +68,9 @@ impl ImageProblem {
     }
 }
 
-pub(super) fn push_limited(out: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
+pub(super) fn push_limited(out: &mut Vec<ImageIssue>, index: u64, key: &str, reason: &str) {
     if out.len() < MAX_LISTED {
-        out.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
+        out.push(ImageIssue { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) struct BadImages {
     image_count: u64,
     bad_count: u64,
     undecodable_count: u64,
-    first_images: Vec<Refused>,
+    first_images: Vec<ImageIssue>,
 }
 
 impl BadImages {
@@ -110,8 +110,10 @@ impl BadImages {
             return Ok(());
         }
         let problem_text = if self.undecodable_count == self.bad_count { "cannot be decoded" } else { "are damaged" };
-        let descriptions =
-            self.first_images.iter().map(|Refused { index, key, reason }| format!("sample {index} ({key}): {reason}"));
+        let descriptions = self
+            .first_images
+            .iter()
+            .map(|ImageIssue { index, key, reason }| format!("sample {index} ({key}): {reason}"));
         let rest_text = match self.bad_count - self.first_images.len() as u64 {
             0 => String::new(),
             n => format!("; and {n} more"),

@@ -65,7 +65,7 @@ impl Manifest {
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut room = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {
-        for (list, room) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut room) {
+        for (list, room) in [&mut counts.not_recoded, &mut counts.damaged].into_iter().zip(&mut room) {
             list.truncate(*room);
             *room -= list.len();
         }
@@ -76,25 +76,25 @@ fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pack::bad_images::Refused;
+    use crate::pack::bad_images::ImageIssue;
 
     #[test]
     fn manifests_list_as_many_images_as_reports() {
-        let image = |index: usize| Refused { index: index as u64, key: "k".into(), reason: "r".into() };
+        let image = |index: usize| ImageIssue { index: index as u64, key: "k".into(), reason: "r".into() };
         let shard = |number: usize| {
             let counts = Counts {
-                refused: (0..4_000).map(|i| image(4_000 * number + i)).collect(),
-                refused_count: 4_000,
+                not_recoded: (0..4_000).map(|i| image(4_000 * number + i)).collect(),
+                not_recoded_count: 4_000,
                 damaged: vec![image(number)],
                 ..Counts::default()
             };
             ShardEntry { name: String::new(), first: 0, samples: 0, bytes: 0, crc32: String::new(), counts }
         };
         let shards = limit_lists((0..4).map(shard).collect());
-        let listed: Vec<u64> = shards.iter().flat_map(|s| s.counts.refused.iter().map(|r| r.index)).collect();
+        let listed: Vec<u64> = shards.iter().flat_map(|s| s.counts.not_recoded.iter().map(|r| r.index)).collect();
         assert_eq!(listed, (0..10_000).collect::<Vec<u64>>());
         assert_eq!(
-            shards.iter().map(|s| (s.counts.refused_count, s.counts.damaged.len())).collect::<Vec<_>>(),
+            shards.iter().map(|s| (s.counts.not_recoded_count, s.counts.damaged.len())).collect::<Vec<_>>(),
             [(4_000, 1); 4]
         );
     }

@@ -31,7 +31,7 @@ mod tar;
 mod writer;
 
 pub use array::part_from_env;
-pub use bad_images::Refused;
+pub use bad_images::ImageIssue;
 pub use jpeg::repack_jpeg;
 #[cfg(feature = "lmdb")]
 pub use lmdb::LmdbWriter;

@@ -147,7 +147,7 @@ impl<'a> Pack<'a> {
 
     /// Sets whether channels with more than 8 bits are converted to 8 bits when an image is
     /// decoded, like [`Loader::convert_to_u8`](crate::Loader::convert_to_u8). By default, such an
-    /// image is stored unchanged, and listed in [`Report::refused`].
+    /// image is stored unchanged, and listed in [`Report::not_recoded`].
     ///
     /// Images that [`Recode::MaxSide`] does not shrink are not converted. Packing fails if the
     /// [`Recode`] does not decode images.
@@ -165,7 +165,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets whether images that cannot be decoded are stored unchanged, and listed in
-    /// [`Report::refused`]. By default, such images cause an error, and the pack is not finished.
+    /// [`Report::not_recoded`]. By default, such images cause an error, and the pack is not
+    /// finished.
     ///
     /// Every image is checked as with [`EncodedImage::check`](crate::decode::EncodedImage::check),
     /// even if the [`Recode`] does not decode images. If images require a custom codec, add it with
@@ -293,7 +294,7 @@ impl<'a> Pack<'a> {
     ///   [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
-    /// [`Report::refused`].
+    /// [`Report::not_recoded`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         if self.frames {
             return self.pack_frames(target.as_ref());

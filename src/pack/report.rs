@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::Written;
-use super::bad_images::{ImageProblem, Refused, push_limited};
+use super::bad_images::{ImageIssue, ImageProblem, push_limited};
 use super::prepare::{PreparedImage, PreparedSample};
 use super::recode::RecodeOutcome;
 
@@ -57,25 +57,25 @@ pub struct Report {
     /// Number of images that were stored as arrays.
     pub raw: u64,
     /// Number of images that were stored unchanged, either on request or because they are not
-    /// JPEGs, plus the number of samples without an image. Images in `refused_count` are not
+    /// JPEGs, plus the number of samples without an image. Images in `not_recoded_count` are not
     /// included.
     ///
     /// If no sample has several images, the sum of `repacked`, `encoded`, `raw`, `kept` and
-    /// `refused_count` is `samples`.
+    /// `not_recoded_count` is `samples`.
     pub kept: u64,
     /// How much the images in `encoded` have changed, or `None` if no images were encoded.
     pub psnr: Option<Psnr>,
     /// Number of images that were stored unchanged because they could not be recoded or decoded.
-    pub refused_count: u64,
-    /// The first 10,000 images in `refused_count`, and the reasons.
-    pub refused: Vec<Refused>,
-    /// Number of images in `refused_count` that cannot be decoded. The number is 0 unless
+    pub not_recoded_count: u64,
+    /// The first 10,000 images in `not_recoded_count`, and the reasons.
+    pub not_recoded: Vec<ImageIssue>,
+    /// Number of images in `not_recoded_count` that cannot be decoded. The number is 0 unless
     /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
     /// Number of images that can be decoded but are damaged. They were stored nevertheless.
     pub damaged_count: u64,
     /// The first 10,000 damaged images, and descriptions of the damage.
-    pub damaged: Vec<Refused>,
+    pub damaged: Vec<ImageIssue>,
     /// Number of samples with the same key as an earlier sample of this run. They are stored
     /// nevertheless. Keys of other parts and of earlier runs are not compared.
     pub duplicate_keys: u64,
@@ -99,11 +99,11 @@ pub(super) struct Counts {
     pub(super) psnr_sum: u64,
     #[serde(default)]
     pub(super) lowest_psnr: Option<(u32, String)>,
-    pub(super) refused_count: u64,
-    pub(super) refused: Vec<Refused>,
+    pub(super) not_recoded_count: u64,
+    pub(super) not_recoded: Vec<ImageIssue>,
     pub(super) undecodable_count: u64,
     pub(super) damaged_count: u64,
-    pub(super) damaged: Vec<Refused>,
+    pub(super) damaged: Vec<ImageIssue>,
 }
 
 impl Counts {
@@ -127,10 +127,10 @@ impl Counts {
                 Some(RecodeOutcome::Raw) => self.raw += 1,
                 Some(RecodeOutcome::Kept) => self.kept += 1,
                 None => {
-                    self.refused_count += 1;
+                    self.not_recoded_count += 1;
                     self.undecodable_count += u64::from(matches!(problem, Some(ImageProblem::Undecodable(_))));
                     push_limited(
-                        &mut self.refused,
+                        &mut self.not_recoded,
                         index,
                         &sample.key,
                         problem.as_ref().map_or("", ImageProblem::reason),
@@ -158,10 +158,13 @@ impl Counts {
         if let Some((psnr, key)) = &other.lowest_psnr {
             self.add_lowest(*psnr, key);
         }
-        self.refused_count += other.refused_count;
+        self.not_recoded_count += other.not_recoded_count;
         self.undecodable_count += other.undecodable_count;
         self.damaged_count += other.damaged_count;
-        other.refused.iter().for_each(|image| push_limited(&mut self.refused, image.index, &image.key, &image.reason));
+        other
+            .not_recoded
+            .iter()
+            .for_each(|image| push_limited(&mut self.not_recoded, image.index, &image.key, &image.reason));
         other.damaged.iter().for_each(|image| push_limited(&mut self.damaged, image.index, &image.key, &image.reason));
     }
 
@@ -185,8 +188,8 @@ impl Counts {
             raw: self.raw,
             kept: self.kept,
             psnr,
-            refused_count: self.refused_count,
-            refused: self.refused,
+            not_recoded_count: self.not_recoded_count,
+            not_recoded: self.not_recoded,
             undecodable_count: self.undecodable_count,
             damaged_count: self.damaged_count,
             damaged: self.damaged,

@@ -134,7 +134,7 @@ fn statistics_and_writers_can_move_to_other_threads() {
     assert_send_and_sync::<pack::Progress>();
     assert_send_and_sync::<pack::RawSize>();
     assert_send_and_sync::<pack::Recode>();
-    assert_send_and_sync::<pack::Refused>();
+    assert_send_and_sync::<pack::ImageIssue>();
     assert_send_and_sync::<pack::Report>();
     assert_send_and_sync::<pack::WriteOptions>();
     assert_send_and_sync::<pack::Written>();

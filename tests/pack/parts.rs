@@ -486,13 +486,13 @@ fn merging_counts_the_bad_images_of_all_parts() {
     let e = pack_part(&set, root.path(), (1, 2)).unwrap_err();
     assert!(e.cause().starts_with("2 of 20 images cannot be decoded") && e.cause().contains("sample 22 (022)"), "{e}");
     let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
-    assert_eq!((pack(0).unwrap().refused_count, pack(1).unwrap().refused_count), (2, 2));
+    assert_eq!((pack(0).unwrap().not_recoded_count, pack(1).unwrap().not_recoded_count), (2, 2));
     // Without `keep_bad`, shards with these images are packed again.
     assert!(pack_part(&set, root.path(), (1, 2)).is_err());
     let report = merge(root.path()).run().unwrap().report;
-    assert_eq!((report.samples, report.refused_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
-    let refused: Vec<u64> = report.refused.iter().map(|refused| refused.index).collect();
-    assert_eq!(refused, [4, 13, 22, 31]);
+    assert_eq!((report.samples, report.not_recoded_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
+    let not_recoded: Vec<u64> = report.not_recoded.iter().map(|image| image.index).collect();
+    assert_eq!(not_recoded, [4, 13, 22, 31]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     let path = |name: &str| root.path().join(name);
     let folder = folder(&path("images"));
     let report = Pack::new(&*folder).keep_bad(true).to(path("a.lmdb")).unwrap();
-    assert_eq!((report.samples, report.repacked, report.kept, report.refused_count), (25, 23, 1, 1), "{report:?}");
+    assert_eq!((report.samples, report.repacked, report.kept, report.not_recoded_count), (25, 23, 1, 1), "{report:?}");
     assert_eq!((report.undecodable_count, report.damaged_count), (1, 0));
     let a = open(path("a.lmdb")).unwrap();
     assert_eq!(a.kind(), "lmdb");
@@ -140,7 +140,7 @@ fn keep_bytes_stores_files_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
     let report = Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.path().join("kept.tar")).unwrap();
-    assert_eq!((report.kept, report.refused_count, report.bytes_in), (24, 1, report.bytes_out));
+    assert_eq!((report.kept, report.not_recoded_count, report.bytes_in), (24, 1, report.bytes_out));
     assert_eq!(read_all(&*open(root.path().join("kept.tar")).unwrap()), read_all(&*folder));
 }
 
@@ -158,8 +158,8 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     {
         let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true);
         let report = pack.to(root.path().join("x.lmdb")).unwrap();
-        let [refused] = &report.refused[..] else { panic!("{report:?}") };
-        assert_eq!((refused.index, &*refused.key, report.refused_count), (1, "cut", 1));
+        let [image] = &report.not_recoded[..] else { panic!("{report:?}") };
+        assert_eq!((image.index, &*image.key, report.not_recoded_count), (1, "cut", 1));
         assert!(refused.reason.starts_with("jpeg "), "{refused:?}");
         assert_eq!(report.duplicate_keys, 1, "two samples are valid");
         let packed = open(root.path().join("x.lmdb")).unwrap();
@@ -213,9 +213,9 @@ fn keep_bad_keeps_and_counts_bad_images() {
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
         let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true).strict(true);
         let r = pack.to(root.path().join("x.tar")).unwrap();
-        assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.refused_count, "{r:?}");
-        assert_eq!((r.samples, r.refused_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
-        let keys: Vec<&str> = r.refused.iter().map(|refused| &*refused.key).collect();
+        assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.not_recoded_count, "{r:?}");
+        assert_eq!((r.samples, r.not_recoded_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
+        let keys: Vec<&str> = r.not_recoded.iter().map(|image| &*image.key).collect();
         assert_eq!(keys, ["text", "cut"]);
         assert_eq!(images(&*open(root.path().join("x.tar")).unwrap())[1..3], images(&set)[1..3]);
     }
@@ -234,7 +234,7 @@ fn tolerated_damage_is_listed_or_an_error_when_strict() {
     for (recode, refused) in [(Recode::Lossless, 1), (Recode::KeepBytes, 0), (Recode::Raw(RawSize::Shorter(8)), 0)] {
         let pack = || Pack::new(&set).recode(recode).force(true);
         let report = pack().to(root.path().join("x.tar")).unwrap();
-        assert_eq!((report.damaged_count, report.refused_count, report.undecodable_count), (1, refused, 0));
+        assert_eq!((report.damaged_count, report.not_recoded_count, report.undecodable_count), (1, refused, 0));
         assert!(report.damaged[0].key == "zeros" && report.damaged[0].reason.contains("damaged in MCU"), "{report:?}");
         let e = pack().strict(true).to(root.path().join("strict.tar")).unwrap_err();
         assert!(
@@ -252,7 +252,7 @@ fn quality_recodes_every_image_as_a_smaller_jpeg() {
     let target = root.path().join("small.lmdb");
     let smaller = Recode::Quality { quality: 60, max_side: Some(128) };
     let report = Pack::new(&*folder).recode(smaller).keep_bad(true).to(&target).unwrap();
-    assert_eq!((report.encoded, report.refused_count), (24, 1));
+    assert_eq!((report.encoded, report.not_recoded_count), (24, 1));
     assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
     let small = open(&target).unwrap();
     let (before, after) = (pixels(&*folder), pixels(&*small));
@@ -295,7 +295,7 @@ fn raw_arrays_hold_the_decoded_pixels() {
     let root = tempfile::tempdir().unwrap();
     let pack = |size| {
         let report = Pack::new(&set).recode(Recode::Raw(size)).force(true).to(root.path().join("x.lmdb")).unwrap();
-        assert_eq!((report.raw, report.refused_count), (2, 0));
+        assert_eq!((report.raw, report.not_recoded_count), (2, 0));
         let packed = open(root.path().join("x.lmdb")).unwrap();
         assert!(images(&*packed).iter().all(|(name, _)| name == "rgb.npy"));
         pixels(&*packed).into_iter().map(|s| s.2.unwrap()).collect::<Vec<_>>()
@@ -522,7 +522,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     let originals = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
     let path = root.path().join("whole.lmdb");
     let report = Pack::new(&originals).codec(Tiny).to(&path).unwrap();
-    assert_eq!((report.samples, report.kept, report.refused_count), (2, 2, 0));
+    assert_eq!((report.samples, report.kept, report.not_recoded_count), (2, 2, 0));
     let read = read_all(&*open(&path).unwrap());
     assert_eq!(read[0].as_sample().unwrap().field("tiny").as_deref(), Some(&tiny(20)[..]));
 

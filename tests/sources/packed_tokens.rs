@@ -99,7 +99,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let files = corpus(folder.path(), kind, seed);
         let (length, window) = (1 + dice(50) as usize, 1 + dice(30) as usize);
         let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
-        let packing = Packing::new(length, END).window(window).padding(PADDING).max_documents(limit);
+        let packing = Packing::new(length, END).window_documents(window).pad_token_id(PADDING).max_documents(limit);
         let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
         let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
         let keyed_rows: Vec<(String, &Row)> = expected
@@ -113,7 +113,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let max_documents = keyed_rows.iter().map(|(_, row)| row.len()).max().unwrap();
         assert_eq!(source.max_documents(), max_documents);
         let used: usize = files.iter().map(Vec::len).sum();
-        assert!((source.padding() - (1.0 - used as f64 / (keyed_rows.len() * length) as f64)).abs() < 1e-12);
+        assert!((source.padding_fraction() - (1.0 - used as f64 / (keyed_rows.len() * length) as f64)).abs() < 1e-12);
         let mut scratch = Vec::new();
         for (index, (key, row)) in keyed_rows.iter().enumerate() {
             let sample = source.read(index, &mut scratch)?;
@@ -124,7 +124,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
             assert_eq!(lengths, row.iter().map(Vec::len).collect::<Vec<_>>(), "seed {seed}, row {index}");
         }
         let dtype = [Dtype::U16, Dtype::I32, Dtype::I64][dice(3) as usize];
-        let tokens = field::Packed::new(dtype, length, max_documents).vocabulary(1000);
+        let tokens = field::Packed::new(dtype, length, max_documents).vocab_size(1000);
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(seed).epochs(0);
         let mut batches = loader.batch_size(1 + dice(6) as usize).workers(2).field("tokens", tokens).host()?;
         for batch in batches.epoch(dice(3)) {
@@ -161,7 +161,7 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     let bytes: Vec<u8> = tokens.flat_map(|token| (token as u16).to_le_bytes()).collect();
     fs::write(folder.path().join("a.bin"), bytes).unwrap();
     let open = |rank: usize, ranks: usize, window: usize| -> Result<Loader> {
-        let packing = Packing::new(8, END).window(window);
+        let packing = Packing::new(8, END).window_documents(window);
         let source = PackedTokens::open(folder.path(), TokenType::U16, packing)?;
         let max_documents = source.max_documents();
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(2).rank(rank, ranks);
@@ -186,7 +186,8 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     // Find other windows that give the same number of rows. Resuming compares only some of the rows,
     // so test only the windows for which more than 20 keys differ.
     let rows_of = |window| {
-        let source = PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window(window)).unwrap();
+        let source =
+            PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window_documents(window)).unwrap();
         let keys: Vec<_> = (0..source.len()).map(|row| source.key(row, &mut Vec::new()).unwrap()).collect();
         keys
     };
@@ -207,9 +208,9 @@ fn bad_packings_name_the_value_and_the_file() {
     fs::write(&path, [5_u16, END as u16, 6, 7].map(u16::to_le_bytes).concat()).unwrap();
     for (packing, text) in [
         (Packing::new(0, END), "length=0"),
-        (Packing::new(8, END).window(0), "window=0"),
+        (Packing::new(8, END).window_documents(0), "window_documents=0"),
         (Packing::new(8, 70_000), "the end of a document is token 70000, but the tokens are u16"),
-        (Packing::new(8, END).padding(1 << 16), "the padding is token 65536"),
+        (Packing::new(8, END).pad_token_id(1 << 16), "the padding is token 65536"),
     ] {
         let e = PackedTokens::open(&path, TokenType::U16, packing).unwrap_err();
         assert!(e.cause().contains(text), "{e}");
@@ -218,7 +219,7 @@ fn bad_packings_name_the_value_and_the_file() {
     for (tokens, text) in [
         (field::Packed::new(Dtype::I64, 8, 1), "has 2 documents in a row: expected at most 1"),
         (field::Packed::new(Dtype::I64, 9, 2), "has 8 tokens: expected 9"),
-        (field::Packed::new(Dtype::I64, 8, 2).vocabulary(7), "has the token 9"),
+        (field::Packed::new(Dtype::I64, 8, 2).vocab_size(7), "has the token 9"),
         (field::Packed::new(Dtype::I64, 8, 0), "0 documents per row of 8 tokens"),
     ] {
         let loader = Loader::source(open()).drop_field("image").drop_field("label").field("tokens", tokens);

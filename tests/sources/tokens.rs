@@ -120,8 +120,9 @@ fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
             for workers in [1, 3] {
                 let source = TokenFile::open(folder.path(), kind, 41, 40)?;
                 let loader = loader(source).shuffle(5).workers(workers).last_batch(LastBatch::Pad);
-                let mut batches =
-                    loader.field("tokens", field::Tokens::new(dtype, 41).end(END).vocabulary(1 << 15)).host()?;
+                let mut batches = loader
+                    .field("tokens", field::Tokens::new(dtype, 41).eos_token_id(END).vocab_size(1 << 15))
+                    .host()?;
                 let mut seen = Vec::new();
                 for batch in batches.epoch(0) {
                     let batch = batch?;
@@ -277,21 +278,24 @@ fn out_of_range_token_error_names_the_sample() {
             && large.contains("has the token 3000000000 at index 7, which int32 cannot"),
         "{large}"
     );
-    let unknown = failed(field::Tokens::new(Dtype::I64, 10).vocabulary(50_257));
+    let unknown = failed(field::Tokens::new(Dtype::I64, 10).vocab_size(50_257));
     assert!(unknown.contains("at index 7; the vocabulary has 50257 tokens"), "{unknown}");
     assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens: expected 11"));
     for (kind, text) in [
         (field::Tokens::new(Dtype::F32, 10), "tokens cannot have the type float32: expected u16, i32 or i64"),
         (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens: expected 1 to 2147483647 tokens"),
         (field::Tokens::new(Dtype::I64, 1 << 31), "windows of 2147483648 tokens: expected 1 to 2147483647 tokens"),
-        (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, but the vocabulary has 5 tokens"),
+        (
+            field::Tokens::new(Dtype::I64, 10).eos_token_id(5).vocab_size(5),
+            "is token 5, but the vocabulary has 5 tokens",
+        ),
     ] {
         let e = failed(kind);
         assert!(e.contains(text), "{e}");
     }
     fs::write(&path, stored(&text(0, 100), TokenType::U16)).unwrap();
     let source = TokenFile::open(&path, TokenType::U16, 10, 10).unwrap();
-    let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
+    let field = field::Tokens::new(Dtype::I64, 10).eos_token_id(128_001);
     let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
     assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
@@ -332,7 +336,7 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
         }
         for (batch, dtype, end) in [(1, Dtype::U16, None), (50, Dtype::I64, None), (300, Dtype::I32, Some(END))] {
             let batches = |loader: Loader| -> Result<_> {
-                let kind = field::Tokens::new(dtype, length).vocabulary(vocabulary);
+                let kind = field::Tokens::new(dtype, length).vocab_size(vocabulary);
                 let kind = end.map_or_else(|| kind.clone(), |end| kind.clone().end(end));
                 let loader = loader.drop_field("image").drop_field("label").batch_size(batch).shuffle(3).workers(2);
                 let mut batches =

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
-use warpfeed::pack::{Merge, Overview, Pack, Psnr, RawSize, Recode, Refused, Report};
+use warpfeed::pack::{ImageIssue, Merge, Overview, Pack, Psnr, RawSize, Recode, Report};
 
 use crate::data::{DataArgs, stores};
 use crate::log::say;
@@ -281,13 +281,13 @@ fn describe_incomplete(missing: &str, parts: u64) -> String {
 /// pattern that opens them.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
-    print_refused(
-        &format!("{} stored unchanged", counted(report.refused_count, one, many)),
-        report.refused_count,
-        &report.refused,
+    print_issues(
+        &format!("{} stored unchanged", counted(report.not_recoded_count, one, many)),
+        report.not_recoded_count,
+        &report.not_recoded,
     );
     let damaged = counted(report.damaged_count, "image is", "images are");
-    print_refused(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
+    print_issues(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
         let repeating = counted(report.duplicate_keys, "sample repeats", "samples repeat");
         say(format_args!("warpfeed: warning: {repeating} the key of an earlier sample"));
@@ -298,7 +298,7 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
         (report.encoded, "re-encoded"),
         (report.raw, "as arrays"),
         (report.kept, "unchanged"),
-        (report.refused_count - report.undecodable_count, "unchanged (not recodable)"),
+        (report.not_recoded_count - report.undecodable_count, "unchanged (not recodable)"),
         (report.undecodable_count, "unchanged (undecodable)"),
     ];
     let outcomes = outcomes.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
@@ -330,12 +330,12 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
 }
 
 /// Prints the warning `text` and the first images of `images`, or nothing if `count` is 0.
-fn print_refused(text: &str, count: u64, images: &[Refused]) {
+fn print_issues(text: &str, count: u64, images: &[ImageIssue]) {
     if count == 0 {
         return;
     }
     say(format_args!("warpfeed: warning: {text}:"));
-    for Refused { index, key, reason, .. } in images.iter().take(MAX_LISTED) {
+    for ImageIssue { index, key, reason, .. } in images.iter().take(MAX_LISTED) {
         say(format_args!("  sample {index} ({key}): {}", in_flags(reason)));
     }
     if count > MAX_LISTED as u64 {

@@ -17,24 +17,24 @@ const READ_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub struct Packing {
     length: usize,
-    end_token: u32,
-    window: usize,
+    eos_token_id: u32,
+    window_documents: usize,
     max_documents: usize,
-    padding_token: u32,
+    pad_token_id: u32,
 }
 
 impl Packing {
-    /// Packs documents into rows of `length` tokens. `end_token` marks the end of a document.
-    pub fn new(length: usize, end_token: u32) -> Self {
-        Packing { length, end_token, window: 1024, max_documents: length, padding_token: 0 }
+    /// Packs documents into rows of `length` tokens. `eos_token_id` marks the end of a document.
+    pub fn new(length: usize, eos_token_id: u32) -> Self {
+        Packing { length, eos_token_id, window_documents: 1024, max_documents: length, pad_token_id: 0 }
     }
 
     /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
     /// documents mean less padding, but a row then mixes documents from more distant parts of the
     /// file.
     #[must_use]
-    pub fn window(mut self, documents: usize) -> Self {
-        self.window = documents;
+    pub fn window_documents(mut self, documents: usize) -> Self {
+        self.window_documents = documents;
         self
     }
 
@@ -48,20 +48,20 @@ impl Packing {
 
     /// Sets the token that fills the unused end of a row; 0 by default.
     #[must_use]
-    pub fn padding(mut self, token: u32) -> Self {
-        self.padding_token = token;
+    pub fn pad_token_id(mut self, token: u32) -> Self {
+        self.pad_token_id = token;
         self
     }
 
     fn check(&self, kind: TokenType) -> Result<()> {
-        let Packing { length, end_token, window, max_documents, padding_token } = *self;
-        if !(1..=MAX_TOKENS).contains(&length) || window == 0 || max_documents == 0 {
+        let Packing { length, eos_token_id, window_documents, max_documents, pad_token_id } = *self;
+        if !(1..=MAX_TOKENS).contains(&length) || window_documents == 0 || max_documents == 0 {
             return Err(Error::config(format!(
-                "invalid packing (length={length}, max_documents={max_documents}, window={window}): expected a \
-                 length of 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
+                "invalid packing (length={length}, max_documents={max_documents}, \
+                 window_documents={window_documents}): expected a length of 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
             )));
         }
-        for (name, token) in [("end of a document", end_token), ("padding", padding_token)] {
+        for (name, token) in [("end of a document", eos_token_id), ("padding", pad_token_id)] {
             if kind == TokenType::U16 && token > u32::from(u16::MAX) {
                 return Err(Error::config(format!(
                     "the {name} is token {token}, but the tokens are u16: expected at most {}",
@@ -77,10 +77,10 @@ impl Packing {
 ///
 /// The files have the same formats as for [`TokenFile`](super::TokenFile). A document runs up to
 /// and including its end token, or to the end of the file. The packer looks at a window of
-/// consecutive documents of one file at a time ([`Packing::window`]), and puts each document into
-/// the first row with enough space left (first-fit), in file order. A document longer than a row is
-/// split: each full piece fills a row, and the remainder is packed like a document. In a row, each
-/// piece counts as a document.
+/// consecutive documents of one file at a time ([`Packing::window_documents`]), and puts each
+/// document into the first row with enough space left (first-fit), in file order. A document longer
+/// than a row is split: each full piece fills a row, and the remainder is packed like a document.
+/// In a row, each piece counts as a document.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
@@ -96,8 +96,8 @@ impl Packing {
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
 ///
-/// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256).window(2048))?;
-/// println!("{:.1} % of the tokens are padding", 100.0 * source.padding());
+/// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256).window_documents(2048))?;
+/// println!("{:.1} % of the tokens are padding", 100.0 * source.padding_fraction());
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 pub struct PackedTokens {
@@ -163,7 +163,7 @@ impl PackedTokens {
     }
 
     /// Returns the fraction of all tokens that are padding.
-    pub fn padding(&self) -> f64 {
+    pub fn padding_fraction(&self) -> f64 {
         let documents = self.files.entries().flat_map(|(_, packed_file, _)| &packed_file.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
         1.0 - tokens as f64 / (self.files.len() as f64 * self.packing.length as f64)
@@ -182,7 +182,7 @@ impl PackedFile {
                 first += len;
             }
             count += 1;
-            if count == packing.window || end == tokens {
+            if count == packing.window_documents || end == tokens {
                 packed_file.pack(&window, packing)?;
                 window.clear();
                 count = 0;
@@ -195,7 +195,7 @@ impl PackedFile {
             let bytes = file.get(data_start + position * size, count * size, &mut scratch)?;
             for (index, token) in bytes.chunks_exact(size as usize).enumerate() {
                 let token = token.iter().rev().fold(0_u32, |token, &byte| token << 8 | u32::from(byte));
-                if token == packing.end_token {
+                if token == packing.eos_token_id {
                     last = position + index as u64 + 1;
                     end_document(last, &mut packed_file)?;
                 }
@@ -281,7 +281,7 @@ impl Source for PackedTokens {
             }
             count += document.len as usize;
         }
-        let padding = self.packing.padding_token.to_le_bytes();
+        let padding = self.packing.pad_token_id.to_le_bytes();
         (count..self.packing.length).for_each(|_| scratch.extend_from_slice(&padding[..size as usize]));
         let lengths = scratch.len();
         documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
@@ -305,7 +305,7 @@ impl Source for PackedTokens {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding_token.into());
+        let hash = Hash::default().number(self.packing.length as u64).number(self.packing.pad_token_id.into());
         let add_file = |hash: Hash, (_, packed_file, _): (_, &PackedFile, _)| {
             let hash =
                 packed_file.row_starts.iter().fold(hash.text(&packed_file.name), |hash, &row| hash.number(row as u64));

@@ -66,7 +66,7 @@ pub(crate) struct Engine<B> {
     logged_wait: Duration,
     /// When at least `prefetch` later batches were first full while the consumer was waiting for
     /// this one. `None` if this has not happened.
-    behind_start: Option<Instant>,
+    straggler_wait_start: Option<Instant>,
     /// If set, replaces the schedule. [`BatchSampler::fill`] may block the coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
@@ -182,7 +182,7 @@ impl<B> Engine<B> {
             next_batch: None,
             next_seq: 0,
             logged_wait: Duration::ZERO,
-            behind_start: None,
+            straggler_wait_start: None,
             batch_sampler,
             timeout,
             coordinator: Some(spawn_coordinator(coordinator)?),
@@ -256,14 +256,16 @@ impl<B> Engine<B> {
                 if let Err(None) = arrival {
                     self.next_batch = None;
                 }
-                if let Some(start) = self.behind_start.take() {
-                    self.shared.runtime.counters.behind.add(trace::nanos(Instant::now(), start), 0);
+                if let Some(start) = self.straggler_wait_start.take() {
+                    self.shared.runtime.counters.straggler_wait.add(trace::nanos(Instant::now(), start), 0);
                 }
                 return arrival.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
             let settings = &self.shared.runtime.settings;
-            if self.behind_start.is_none() && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch() {
-                self.behind_start = Some(Instant::now());
+            if self.straggler_wait_start.is_none()
+                && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch()
+            {
+                self.straggler_wait_start = Some(Instant::now());
             }
             settings.add_slot_if_all_held(self.slot_return.consumer_slots.load(Ordering::Relaxed));
             match self.fill_results.recv_timeout(wait.pause()?) {
@@ -330,7 +332,7 @@ impl<B> Feed for Engine<B> {
         (self.run, self.next_batch, self.next_seq) = (run_plan.run, Some(run_plan.first), 0);
         self.shared.runtime.set_current(run_plan.run);
         self.shared.runtime.balance.begin();
-        (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
+        (self.logged_wait, self.straggler_wait_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
             // Stop after this epoch: the run would repeat it, but the source would prefetch the
             // next epoch.

@@ -298,9 +298,12 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let _prefetcher = set.prefetcher(order(set.prefetch_bytes()));
     set.check().unwrap();
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
-    let before = set.network_stats().unwrap().bytes;
+    let before = set.network_stats().unwrap().received_bytes;
     (0..14).for_each(read);
-    assert!(set.network_stats().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column chunk");
+    assert!(
+        set.network_stats().unwrap().received_bytes - before < 150 << 20,
+        "decoded pages must not evict the column chunk"
+    );
     drop(set);
     let set = write(true);
     let _prefetcher = set.prefetcher(order(256 * mib));
