@@ -78,7 +78,7 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
                 .masks()
                 .points(3)
                 .flip_pairs([(1, 2)])
-                .truncated(),
+                .truncate(),
         ),
         "masks" => loader
             .unlabeled(true)
@@ -108,7 +108,7 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
                 .augment(Augment::resize(8, 8))
                 .field("two", NdArray::new(Dtype::F32, [2]))
                 .field("tags", MultiHot::new(["x", "y", "z"]).dtype(Dtype::U8).separator('|'))
-                .field("note", Ragged::bytes(4).truncated())
+                .field("note", Ragged::bytes(4).truncate())
                 .field("rows", Ragged::new(Dtype::I16, [], 3).padding(-1_i16))
         }
         other => return Err(format!("no recipe {other:?}")),

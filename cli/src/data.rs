@@ -21,7 +21,7 @@ pub(crate) struct DataArgs {
     classes: Option<PathBuf>,
     /// Cache the listing of a folder in FOLDER.warpfeed-index
     #[arg(long)]
-    index: bool,
+    cache_listing: bool,
     /// Folder of masks, relative to the parent of the image folder, or a pattern such as
     /// train_masks/*_mask, in which * is the name of the image
     #[arg(long, value_name = "FOLDER")]
@@ -133,7 +133,7 @@ impl DataArgs {
         }
         table = self.file_column.iter().fold(table, TableOptions::file);
         table = self.gather.iter().fold(table, |table, (field, columns)| table.gather(field, columns));
-        let mut options = Options::new().table(table).index(self.index).stores(stores);
+        let mut options = Options::new().table(table).cache_listing(self.cache_listing).stores(stores);
         if let Some(masks) = &self.masks {
             options = options.masks(masks);
         }

@@ -1,12 +1,13 @@
 //! Replaces the library's options in messages with command-line flags.
 //!
-//! The messages name options in Rust syntax, such as `batch_size(64)` and `.keep_bad(true)`.
+//! The messages name options in Rust syntax, such as `batch_size(64)` and
+//! `.keep_undecodable(true)`.
 
 /// Options whose flag has the same name, with hyphens.
 const OPTIONS: [&str; 10] = [
     "batch_size",
     "force",
-    "keep_bad",
+    "keep_undecodable",
     "prefetch",
     "seed",
     "shard_samples",
@@ -85,7 +86,7 @@ mod tests {
         for (message, expected) in [
             ("batch_size(0): expected at least 1", "--batch-size 0: expected at least 1"),
             ("use .force(true) to replace it", "use --force to replace it"),
-            ("`.keep_bad(true)` packs them", "`--keep-bad` packs them"),
+            ("`.keep_undecodable(true)` packs them", "`--keep-undecodable` packs them"),
             ("say so with TableOptions::image(\"jpg\") for", "say so with --image-column \"jpg\" for"),
             ("choose with TableOptions::columns, or", "choose with --columns, or"),
             ("batch_size(8) with prefetch(1) fits", "--batch-size 8 with --prefetch 1 fits"),

@@ -57,7 +57,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
     elif name == "albumentations":
         import albumentations as a
 
-        options = {"augment": train, "image_transform": a.Compose(colors()), "processes": args.cores}
+        options = {"augment": train, "image_transform": a.Compose(colors()), "image_transform_processes": args.cores}
     else:
         options["augment"] = train.rand_augment(2, 9) if name == "rand_augment" else train.three_augment()
     if args.device == "cuda":

@@ -90,7 +90,7 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
             shuffle=True,
             seed=args.seed,
             augment=augment,
-            fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=2, min_visible=0.1, truncated=True)},
+            fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=2, min_visible=0.1, truncate=True)},
             drop_field=["label"],
             num_workers=args.workers or None,
             distributed=rank != -1,

@@ -5,8 +5,8 @@
 //! image size and two random words, and waits for the response. The child calls the function and
 //! writes the result to the same file, so pixels are never pickled, and the loader's process does
 //! not need the GIL. If a child dies, its socket closes, which ends the wait.
-//! `warpfeed/_image_transform_process.py` implements the child. With `processes=0`, the worker
-//! thread calls the function itself.
+//! `warpfeed/_image_transform_process.py` implements the child. With `image_transform_processes=0`,
+//! the worker thread calls the function itself.
 //!
 //! The memory of a memfd is allocated before the memfd is mapped. If memory ran out during a write
 //! to the mapping, the system would kill the process that writes.

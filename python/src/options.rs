@@ -78,7 +78,7 @@ fn set_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
                 | "cache_dir"
                 | "cache_bytes"
                 | "cache_refresh"
-                | "index"
+                | "cache_listing"
                 | "masks"
                 | "table"
         ) {
@@ -122,8 +122,8 @@ fn loader_of(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<L
 
 fn set_open_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     loader = loader.stores(stores(options)?);
-    if let Some(index) = options.get_item("index")? {
-        loader = loader.index(index.extract()?);
+    if let Some(cache_listing) = options.get_item("cache_listing")? {
+        loader = loader.cache_listing(cache_listing.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
         loader = loader.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
@@ -171,8 +171,8 @@ pub(crate) fn source_options(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     if let Some(mmap) = options.get_item("mmap")? {
         source_options = source_options.mmap(mmap.extract()?);
     }
-    if let Some(index) = options.get_item("index")? {
-        source_options = source_options.index(index.extract()?);
+    if let Some(cache_listing) = options.get_item("cache_listing")? {
+        source_options = source_options.cache_listing(cache_listing.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
         source_options = source_options.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);

@@ -43,7 +43,7 @@ pub(crate) fn pack<'py>(
     let part: Option<(u64, u64)> = options.get_item("part")?.map(|part| part.extract()).transpose()?;
     let samples: Option<Vec<u64>> = options.get_item("samples")?.map(|samples| samples.extract()).transpose()?;
     let keys: Option<Vec<String>> = options.get_item("keys")?.map(|keys| keys.extract()).transpose()?;
-    let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
+    let (force, keep_undecodable): (bool, bool) = (get("force")?.extract()?, get("keep_undecodable")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
     let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
@@ -55,7 +55,11 @@ pub(crate) fn pack<'py>(
             counters[1].store(done.total, Ordering::Relaxed);
             counters[0].store(done.samples, Ordering::Release);
         };
-        let pack = Pack::new(&*source).frames(frames).workers(workers.unwrap_or(0)).force(force).keep_bad(keep_bad);
+        let pack = Pack::new(&*source)
+            .frames(frames)
+            .workers(workers.unwrap_or(0))
+            .force(force)
+            .keep_undecodable(keep_undecodable);
         let mut pack = pack.strict(strict).retries(retries).convert_to_u8(convert_to_u8).stores(warpfeed_stores::all());
         if let Some(recode) = recode {
             pack = pack.recode(recode);
@@ -97,8 +101,8 @@ pub(crate) fn pack<'py>(
 }
 
 #[pyfunction]
-pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -> PyResult<Bound<'_, PyDict>> {
-    let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).quick(quick);
+pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, skip_checksums: bool) -> PyResult<Bound<'_, PyDict>> {
+    let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).skip_checksums(skip_checksums);
     let merged = run_reporting(py, move |_| merge.run(), |_| Ok(()))?;
     let dict = report_dict(py, &merged.report)?;
     dict.set_item("orphans", &merged.orphans)?;

@@ -86,9 +86,10 @@ fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> 
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
         let parts = parts.iter().map(|part| open_source(part, source_options)).collect::<PyResult<Vec<_>>>()?;
         let zipped = if get("check_keys")?.extract()? { Zip::new(parts) } else { Zip::by_index(parts) };
-        let names = get("names")?.extract::<Vec<String>>()?;
-        let named = names.iter().enumerate().filter(|(_, name)| !name.is_empty());
-        let zipped = zipped.and_then(|zip| named.into_iter().try_fold(zip, |zip, (part, name)| zip.named(part, name)));
+        let prefixes = get("prefixes")?.extract::<Vec<String>>()?;
+        let named = prefixes.iter().enumerate().filter(|(_, prefix)| !prefix.is_empty());
+        let zipped =
+            zipped.and_then(|zip| named.into_iter().try_fold(zip, |zip, (part, prefix)| zip.with_prefix(part, prefix)));
         return Ok(Arc::new(zipped.raised(py)?));
     }
     let path: PathBuf = get("path")?.extract()?;
@@ -135,8 +136,8 @@ fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> 
             run_on_thread(py, move |_| arc_source(PackedTokens::with(path, kind, packing, mapped)))
         }
         "voc" => {
-            let from_zero: bool = get("from_zero")?.extract()?;
-            run_on_thread(py, move |_| arc_source(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
+            let zero_based: bool = get("zero_based")?.extract()?;
+            run_on_thread(py, move |_| arc_source(if zero_based { Voc::zero_based(path) } else { Voc::open(path) }))
         }
         other => Err(PyTypeError::new_err(format!("unknown kind of dataset {other:?}"))),
     }
@@ -150,7 +151,7 @@ fn clips_options(description: &Bound<'_, PyDict>) -> PyResult<ClipsOptions> {
             "frames" => options.frames(value.extract()?),
             "stride" => options.stride(value.extract()?),
             "fps" => options.fps(value.extract()?),
-            "per_video" => options.per_video(value.extract()?),
+            "clips_per_video" => options.clips_per_video(value.extract()?),
             "jitter" => options.jitter(value.extract()?),
             "pad" => options.pad(value.extract()?),
             _ => options,

@@ -81,7 +81,7 @@ SMALLER = [
     (r"\b, 90\)", ", 3)"),
     (r"max_epochs=90", "max_epochs=26"),
     (r"% 1000 == 999", "% 10 == 9"),
-    (r"\bprocesses=8\b", "processes=2"),
+    (r"\bimage_transform_processes=8\b", "image_transform_processes=2"),
     (r"\bparts=64\b", "parts=2"),
     (r"\bPARTS = 64\b", "PARTS = 2"),
     (r"\bpart=\(3, 64\)", "part=(0, 1)"),

@@ -39,7 +39,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "fill": (Augment.letterbox((48, 32)), lambda a: a.fill(10, 200, 90)),
     "output": (Augment.train(32), lambda a: a.output((24, 40))),
     "padding": (Augment.random_crop(32), lambda a: a.padding(15)),
-    "border": (Augment.random_crop(32).padding(15), lambda a: a.border("reflect")),
+    "padding_mode": (Augment.random_crop(32).padding(15), lambda a: a.padding_mode("reflect")),
     "shrink_larger": (Augment.pad_to(96), lambda a: Augment.pad_to(16).shrink_larger()),
     "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
@@ -230,7 +230,7 @@ def test_an_error_names_the_number_and_its_limit(mini: str, augment: Augment, nu
         lambda: Augment.train(32).timm("rand-q9"),
         lambda: Augment.train(32).timm("no-policy"),
         lambda: Augment.train(32).interpolation("area"),  # type: ignore[arg-type]
-        lambda: Augment.random_crop(32).border("wrap"),  # type: ignore[arg-type]
+        lambda: Augment.random_crop(32).padding_mode("wrap"),  # type: ignore[arg-type]
         lambda: Augment.preset("classification-v9", 32),
     ],
 )
@@ -387,7 +387,7 @@ def test_a_letterbox_matches_ultralytics() -> None:
             shown = np.zeros((rows, columns), bool)
             shown[top : top + high, left : left + wide] = True
             assert (image[shown] == 200).all() and (image[~shown] == (1, 2, 3)).all(), (Boxed.size(index), rows, columns)
-            assert batch.sizes[index] == (high, wide)
+            assert batch.image_sizes[index] == (high, wide)
             assert np.allclose(batch["boxes"][index, 0], [left, top, left + wide, top + high], atol=1e-4)
             assert np.allclose(batch["geometry"][index][:, 2], [left, top], atol=1e-4)
 
@@ -464,7 +464,7 @@ def test_pad_to_keeps_the_size_of_each_image(output: str, layout: str | None) ->
     for copy in (False, True):
         for batch in Loader(Colored(), augment=augment, shuffle=True, seed=5, copy=copy, **options):
             for number, original, (height, width), image in zip(
-                batch.ids, batch.unpadded, batch.sizes, batch["image"], strict=True
+                batch.ids, batch.unpadded_images, batch.image_sizes, batch["image"], strict=True
             ):
                 assert (height, width) == Colored.size(number)
                 first = layout == "nhwc"
@@ -489,10 +489,10 @@ def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -
     for augment in [Augment.pad_to((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
-        batches = zip(Loader(Slopes(), **options), Loader(Slopes(), image_transform=turned, processes=processes, **options), strict=True)
+        batches = zip(Loader(Slopes(), **options), Loader(Slopes(), image_transform=turned, image_transform_processes=processes, **options), strict=True)
         for plain, moved in batches:
-            assert plain.sizes == moved.sizes
-            for before, after, image in zip(plain.unpadded, moved.unpadded, moved["image"], strict=True):
+            assert plain.image_sizes == moved.image_sizes
+            for before, after, image in zip(plain.unpadded_images, moved.unpadded_images, moved["image"], strict=True):
                 assert (before[::-1, ::-1] == after).all() and not (after == (1, 2, 3)).all(-1).any()
                 assert (image == (1, 2, 3)).all(-1).sum() == image.shape[0] * image.shape[1] - after.shape[0] * after.shape[1]
 
@@ -503,7 +503,7 @@ def test_an_image_larger_than_the_output_fails_or_shrinks() -> None:
         list(Loader(Colored(), augment=Augment.pad_to((64, 30)), **options))
     assert "sample" in str(e.value)
     (batch,) = Loader(Colored(), augment=Augment.pad_to((64, 30)).shrink_larger(), **options)
-    for number, size in enumerate(batch.sizes):
+    for number, size in enumerate(batch.image_sizes):
         height, width = Colored.size(number)
         assert size == ((height, width) if width <= 30 else (height * 30 // width, 30))
 

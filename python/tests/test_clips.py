@@ -170,7 +170,7 @@ def test_collate_and_unpadded_know_the_axis_of_frames() -> None:
         seen.append(pixel_values)
         batch = next(iter(Loader(Clips(2), **frames(2), drop_field=["label"], **options)))
         label = next(iter(Loader(Clips(2), **frames(2), **options)))[1][0]
-        first = batch.unpadded[0] if layout == "nhwc" else np.moveaxis(batch.unpadded[0], 1, -1)
+        first = batch.unpadded_images[0] if layout == "nhwc" else np.moveaxis(batch.unpadded_images[0], 1, -1)
         assert np.array_equal(first, np.stack([pixels(int(label), frame) for frame in range(2)]))
     assert seen[0].shape == (4, 2, 3, 64, 64) and np.array_equal(*seen)
 

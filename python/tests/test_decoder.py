@@ -415,11 +415,11 @@ def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
     for first in range(0, 64, 8):
         decoded = decoder.decode(originals[first : first + 8])
         assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
-        assert np.array_equal(decoded.sizes, batch["geometry.size"][first : first + 8])
+        assert np.array_equal(decoded.source_sizes, batch["geometry.size"][first : first + 8])
     width = bmp(128, 32, (1, 2, 3))
     for _ in range(6):
         decoded = decoder.decode([width, b"no image", width[:80]])
-        assert decoded.sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
+        assert decoded.source_sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
         matrix = decoded.geometry[0]
         # The image fills the width; its lower right corner is at (64, 32).
         corner = matrix @ np.array([128, 32, 1], np.float32)

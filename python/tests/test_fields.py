@@ -26,7 +26,7 @@ RECIPES = {
         "fields": {
             "boxes": Boxes(
                 20, columns={"class": "i64", "crowd": "u8"}, to="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
-                masks=True, points=3, flip_pairs=[(1, 2)], truncated=True,
+                masks=True, points=3, flip_pairs=[(1, 2)], truncate=True,
             ),
         },
     },
@@ -60,7 +60,7 @@ RECIPES = {
         "fields": {
             "two": NdArray("f32", [2]),
             "tags": MultiHot(["x", "y", "z"], dtype="u8", separator="|"),
-            "note": Ragged.bytes(4, truncated=True),
+            "note": Ragged.bytes(4, truncate=True),
             "rows": Ragged("i16", [], 3, padding=-1),
         },
     },
@@ -289,7 +289,7 @@ def test_a_folder_listing_is_cached_on_request(mini: str, tmp_path: Path) -> Non
     expected = contents(Loader(tmp_path / "set", **options))
     assert not (tmp_path / "set.warpfeed-index").exists()
     for _ in range(2):
-        assert contents(Loader(tmp_path / "set", index=True, **options)) == expected
+        assert contents(Loader(tmp_path / "set", cache_listing=True, **options)) == expected
         assert (tmp_path / "set.warpfeed-index").exists()
 
 

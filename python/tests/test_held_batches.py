@@ -186,7 +186,7 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
         for _ in range(20):
             retained.append(batcher.submit([original]).exception(60))
     assert all(isinstance(e, ValueError) for e in retained) and not any(created() is not None for created in images)
-    loader = Loader(MINI, output="numpy", image_transform=breaks, processes=0, **OPTIONS)
+    loader = Loader(MINI, output="numpy", image_transform=breaks, image_transform_processes=0, **OPTIONS)
     with pytest.raises(WarpfeedError, match="no image") as raised:
         next(iter(loader))
     assert raised.value.__cause__.__traceback__.tb_frame.f_locals == {}  # type: ignore[union-attr]

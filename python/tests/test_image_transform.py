@@ -58,24 +58,24 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_batches_do_not_depend_on_processes_or_workers(mini: str) -> None:
-    want = contents(Loader(mini, image_transform=noise, processes=0, **OPTIONS), 2)
+    want = contents(Loader(mini, image_transform=noise, image_transform_processes=0, **OPTIONS), 2)
     assert want != contents(Loader(mini, **OPTIONS), 2)
     for processes, workers in [(1, 3), (2, 2)]:
-        with Loader(mini, image_transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
+        with Loader(mini, image_transform=noise, image_transform_processes=processes, num_workers=workers, **OPTIONS) as loader:
             assert contents(loader, 2) == want
     assert want[0][3]["image"] != want[4][3]["image"]
-    assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
+    assert contents(Loader(mini, image_transform=plain, image_transform_processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
 
 
 def test_the_run_continues_after_a_resume(mini: str) -> None:
-    options = {**OPTIONS, "image_transform": noise, "processes": 2}
+    options = {**OPTIONS, "image_transform": noise, "image_transform_processes": 2}
     loader = Loader(mini, **options)
     unbroken = contents(loader, 2)
     first = Loader(mini, **options)
     it = iter(first)
     for _ in range(3):
         next(it)
-    assert contents(Loader(mini, resume=first.state_dict(), **{**options, "processes": 1}), 2) == unbroken[3:]
+    assert contents(Loader(mini, resume=first.state_dict(), **{**options, "image_transform_processes": 1}), 2) == unbroken[3:]
     assert contents_of(Loader(mini, **options).epoch_from(1, 2)) == unbroken[6:]
 
 
@@ -85,16 +85,16 @@ def contents_of(iterator: Any) -> Any:
 
 def test_the_function_gets_a_copy_and_returns_the_batch(mini: str) -> None:
     want = [255 - images[:, ::-1] for images, _ in Loader(mini, **OPTIONS)]
-    got = [images for images, _ in Loader(mini, image_transform=in_place, processes=1, **OPTIONS)]
+    got = [images for images, _ in Loader(mini, image_transform=in_place, image_transform_processes=1, **OPTIONS)]
     assert all(np.array_equal(a, b) for a, b in zip(want, got, strict=True))
     # `keeps` fails if a later sample overwrites an image that the function keeps.
-    images = np.concatenate([images for images, _ in Loader(mini, image_transform=keeps, processes=1, num_workers=1, **OPTIONS)])
+    images = np.concatenate([images for images, _ in Loader(mini, image_transform=keeps, image_transform_processes=1, num_workers=1, **OPTIONS)])
     sources = np.concatenate([images for images, _ in Loader(mini, **OPTIONS)])
     assert np.array_equal(images, sources)
 
 
 def test_global_generators_are_seeded_for_each_sample(mini: str) -> None:
-    one, three = (contents(Loader(mini, image_transform=with_globals, processes=n, **OPTIONS)) for n in (1, 2))
+    one, three = (contents(Loader(mini, image_transform=with_globals, image_transform_processes=n, **OPTIONS)) for n in (1, 2))
     assert one == three != contents(Loader(mini, **OPTIONS))
 
 
@@ -107,7 +107,7 @@ if __name__ == "__main__":
     options = dict(batch_size=16, augment=warpfeed.Augment.train(8), output="numpy", shuffle=True, seed=1)
     sums = []
     for processes in (1, 2):
-        with warpfeed.Loader(sys.argv[1], image_transform=f, processes=processes, num_workers=2, **options) as loader:
+        with warpfeed.Loader(sys.argv[1], image_transform=f, image_transform_processes=processes, num_workers=2, **options) as loader:
             sums.append([int(image.sum()) for images, _ in loader for image in images])
     assert sums[0] == sums[1], [a == b for a, b in zip(*sums)]
 """
@@ -130,12 +130,12 @@ def test_the_function_runs_before_normalization_and_mixing(mini: str) -> None:
     options = {
         **OPTIONS, "augment": augment, "soft_labels": (4, 0.1), "normalize": "imagenet", "dtype": "f16",
     }  # fmt: skip
-    assert contents(Loader(mini, image_transform=plain, processes=1, **options)) == contents(Loader(mini, **options))
+    assert contents(Loader(mini, image_transform=plain, image_transform_processes=1, **options)) == contents(Loader(mini, **options))
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int) -> None:
-    options = {"batch_size": 8, "augment": Augment.pass_through(8, 8), "output": "numpy", "processes": processes}
+    options = {"batch_size": 8, "augment": Augment.pass_through(8, 8), "output": "numpy", "image_transform_processes": processes}
     with pytest.raises(WarpfeedError, match=r"sample 7 \(7\): transform: ValueError: seven is wrong$") as e:
         list(Loader(Images(8), image_transform=fails, **options))
     cause = e.value.__cause__
@@ -161,22 +161,22 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
 @pytest.mark.parametrize("processes", [0])
 def test_a_result_that_is_not_an_image_fails_with_its_value(mini: str, f: Any, output: str, processes: int) -> None:
     with pytest.raises(WarpfeedError, match=f"sample .*TypeError: image_transform returned {output}"):
-        list(Loader(mini, image_transform=f, processes=processes, **OPTIONS))
+        list(Loader(mini, image_transform=f, image_transform_processes=processes, **OPTIONS))
 
 
 def test_a_function_that_cannot_run_fails_on_opening(mini: str) -> None:
-    with pytest.raises(ConfigError, match="image_transform=.*<lambda>: the function cannot be pickled .*processes=0"):
+    with pytest.raises(ConfigError, match="image_transform=.*<lambda>: the function cannot be pickled .*image_transform_processes=0"):
         Loader(mini, image_transform=lambda image, rng: image, **OPTIONS)
-    with pytest.raises(ConfigError, match="processes=2 has no effect without image_transform=f"):
-        Loader(mini, processes=2, **OPTIONS)
-    with pytest.raises(ConfigError, match="processes=5000: expected at most 1024"):
-        Loader(mini, image_transform=plain, processes=5000, **OPTIONS)
+    with pytest.raises(ConfigError, match="image_transform_processes=2 has no effect without image_transform=f"):
+        Loader(mini, image_transform_processes=2, **OPTIONS)
+    with pytest.raises(ConfigError, match="image_transform_processes=5000: expected at most 1024"):
+        Loader(mini, image_transform=plain, image_transform_processes=5000, **OPTIONS)
     with pytest.raises(TypeError, match="image_transform=3: expected a function"):
         Loader(mini, image_transform=3, **OPTIONS)  # type: ignore[arg-type]
     # After a failed opening, no process may be left.
     with pytest.raises(WarpfeedError):
-        Loader("/nowhere", image_transform=plain, processes=1, **OPTIONS)
-    assert contents(Loader(mini, image_transform=lambda image, rng: image, processes=0, **OPTIONS))
+        Loader("/nowhere", image_transform=plain, image_transform_processes=1, **OPTIONS)
+    assert contents(Loader(mini, image_transform=lambda image, rng: image, image_transform_processes=0, **OPTIONS))
 
 
 def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,11 +185,11 @@ def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypa
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     if hasattr(os, "memfd_create"):
-        expected = contents(Loader(mini, image_transform=plain, processes=0, **OPTIONS))
-        assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == expected
+        expected = contents(Loader(mini, image_transform=plain, image_transform_processes=0, **OPTIONS))
+        assert contents(Loader(mini, image_transform=plain, image_transform_processes=1, **OPTIONS)) == expected
         monkeypatch.delattr(os, "memfd_create")
-    with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a writable folder, or pass processes=0"):
-        Loader(mini, image_transform=plain, processes=1, **OPTIONS)
+    with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a writable folder, or pass image_transform_processes=0"):
+        Loader(mini, image_transform=plain, image_transform_processes=1, **OPTIONS)
 
 
 def test_a_torchvision_step_is_refused_with_the_right_option(mini: str) -> None:
@@ -205,8 +205,8 @@ def test_a_torchvision_step_is_refused_with_the_right_option(mini: str) -> None:
 def test_a_process_that_is_killed_fails_with_its_name(mini: str) -> None:
     start = time.monotonic()
     with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of image_transform exited: it was"):
-        list(Loader(mini, image_transform=dies, processes=1, **OPTIONS))
-    loader = Loader(mini, image_transform=slow, processes=2, **OPTIONS)
+        list(Loader(mini, image_transform=dies, image_transform_processes=1, **OPTIONS))
+    loader = Loader(mini, image_transform=slow, image_transform_processes=2, **OPTIONS)
     pids = pids_of(loader)
     it = iter(loader)
     next(it)
@@ -221,13 +221,13 @@ def test_a_process_that_is_killed_fails_with_its_name(mini: str) -> None:
 
 
 def test_processes_end_with_the_loader(mini: str) -> None:
-    loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
+    loader = Loader(mini, image_transform=pid, image_transform_processes=2, **OPTIONS)
     pids = pids_of(loader)
     assert len(set(pids)) == 2 and len(list(loader)) == 4
     loader.close()
     wait_until_gone(pids)
     # The processes must also end without `close`.
-    loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
+    loader = Loader(mini, image_transform=pid, image_transform_processes=2, **OPTIONS)
     pids = pids_of(loader)
     next(iter(loader))
     del loader
@@ -262,7 +262,7 @@ def test_closing_the_loader_ends_a_stuck_function(
     mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("WARPFEED_STUCK", str(tmp_path))
-    loader = Loader(mini, image_transform=stuck, processes=3, num_workers=3, **OPTIONS)
+    loader = Loader(mini, image_transform=stuck, image_transform_processes=3, num_workers=3, **OPTIONS)
     pids = pids_of(loader)
     in_stuck_calls(loader, tmp_path)
     assert len(alive(pids)) == 3
@@ -276,7 +276,7 @@ def test_closing_the_loader_ends_a_stuck_function(
 
 
 def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
-    loader = Loader(mini, image_transform=plain, processes=2, **OPTIONS)
+    loader = Loader(mini, image_transform=plain, image_transform_processes=2, **OPTIONS)
     pids = pids_of(loader)
     list(loader)
     child = os.fork()
@@ -294,7 +294,7 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
 
 
 def test_the_processes_share_memory_that_the_plan_counts(mini: str) -> None:
-    loader = Loader(mini, image_transform=plain, processes=3, num_workers=2, **OPTIONS)
+    loader = Loader(mini, image_transform=plain, image_transform_processes=3, num_workers=2, **OPTIONS)
     plan = loader.memory_plan()
     assert plan["transform_bytes"] == 3 * 32 * 32 * 3 and "MiB for transforms" in str(plan)
     without = Loader(mini, num_workers=2, **OPTIONS).memory_plan()
@@ -312,7 +312,7 @@ def test_memory_that_cannot_be_shared_fails_with_the_cause(mini: str) -> None:
         from functions import plain
 
         if __name__ == "__main__":
-            loader = warpfeed.Loader(sys.argv[1], image_transform=plain, processes=1, batch_size=16, output="numpy",
+            loader = warpfeed.Loader(sys.argv[1], image_transform=plain, image_transform_processes=1, batch_size=16, output="numpy",
                                      augment=warpfeed.Augment.train(32))
             process = loader._image_transform._processes[0]
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
@@ -339,7 +339,7 @@ from functions import {f}
 if __name__ == "__main__":
     # Shells start background jobs with SIGINT ignored, and child processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    loader = warpfeed.Loader(sys.argv[1], batch_size=16, image_transform={f}, processes=2, output="numpy",
+    loader = warpfeed.Loader(sys.argv[1], batch_size=16, image_transform={f}, image_transform_processes=2, output="numpy",
                              augment=warpfeed.Augment.train(32))
     print(*[process.pid for process in loader._image_transform._processes], flush=True)
     {then}
@@ -442,7 +442,7 @@ def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> N
 
 def test_the_loader_reports_the_cost_of_the_function(mini: str, caplog: pytest.LogCaptureFixture) -> None:
     # Without `epochs`, samples of the next epoch would be prepared and counted.
-    loader = Loader(mini, image_transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
+    loader = Loader(mini, image_transform=slow, image_transform_processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
     list(loader)
     cost = loader.image_transform_cost()
     assert cost["calls"] == 8 and cost["in_function"] >= 1.6 and cost["transfer"] >= 0
@@ -458,14 +458,14 @@ def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
         a.HorizontalFlip(p=0.5), a.RandomBrightnessContrast(p=0.8), a.OneOf([a.GaussNoise(p=1), a.Blur(p=1)], p=0.9),
         a.CoarseDropout(p=0.5),
     ])  # fmt: skip
-    results = [contents(Loader(mini, image_transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
+    results = [contents(Loader(mini, image_transform=pipeline, image_transform_processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
     assert results[0] == results[1] == results[2]
     assert results[0][0][3]["image"] != results[0][4][3]["image"]
     invalid = a.Compose([a.Normalize()])
     with pytest.raises(WarpfeedError, match="image_transform returned numpy.ndarray of float32 .*leave Normalize"):
-        list(Loader(mini, image_transform=invalid, processes=1, **OPTIONS))
+        list(Loader(mini, image_transform=invalid, image_transform_processes=1, **OPTIONS))
     with pytest.raises(WarpfeedError, match=r"of shape \(16, 16, 3\)"):
-        list(Loader(mini, image_transform=a.Compose([a.Resize(16, 16)]), processes=1, **OPTIONS))
+        list(Loader(mini, image_transform=a.Compose([a.Resize(16, 16)]), image_transform_processes=1, **OPTIONS))
 
 
 def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
@@ -479,7 +479,7 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
 
         if __name__ == "__main__":
             options = {"batch_size": 16, "augment": warpfeed.Augment.train(32), "shuffle": True, "seed": 3, "output": "numpy"}
-            loader = warpfeed.Loader(sys.argv[1], image_transform=noise, processes=1, **options)
+            loader = warpfeed.Loader(sys.argv[1], image_transform=noise, image_transform_processes=1, **options)
             again = pickle.loads(pickle.dumps(loader))
             print(contents(loader) == contents(again))
         """,
@@ -494,7 +494,7 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
     ids=lambda kind: type(kind).__name__,
 )
 def test_annotations_refuse_a_pixel_moving_transform(mini: str, kind: Any) -> None:
-    options: dict[str, Any] = {**OPTIONS, "image_transform": plain, "processes": 0, "fields": {"target": kind}}
+    options: dict[str, Any] = {**OPTIONS, "image_transform": plain, "image_transform_processes": 0, "fields": {"target": kind}}
     for moves in ({}, {"image_transform_moves_pixels": True}):
         with pytest.raises(ConfigError, match=r"fields=\{'target': .*image_transform=f.*image_transform_moves_pixels"):
             Loader(mini, **options, **moves)
@@ -503,7 +503,7 @@ def test_annotations_refuse_a_pixel_moving_transform(mini: str, kind: Any) -> No
 def test_annotations_accept_a_pixel_preserving_transform(mini: str) -> None:
     fields = {"image": warpfeed.Image(), "where": warpfeed.Geometry()}
     options: dict[str, Any] = {**OPTIONS, "fields": fields}
-    loader = Loader(mini, image_transform=plain, processes=0, image_transform_moves_pixels=False, **options)
+    loader = Loader(mini, image_transform=plain, image_transform_processes=0, image_transform_moves_pixels=False, **options)
     got, want = next(iter(loader)), next(iter(Loader(mini, **options)))
     assert all(np.array_equal(got[name], want[name]) for name in fields)
     with pytest.raises(ConfigError, match="image_transform_moves_pixels=False has no effect without image_transform=f"):

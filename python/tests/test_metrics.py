@@ -27,7 +27,8 @@ from warpfeed._report import Stats
 
 #: Users refer to these names in dashboards and alerts, so removing or renaming one is a breaking
 #: change.
-NAMES = """ batches_total samples_total epochs_total prepared_samples_total damaged_images_total
+NAMES = """
+    batches_total samples_total epochs_total prepared_samples_total damaged_images_total
     read_retries_total epoch_seconds_total wait_seconds_total start_wait_seconds_total
     stall_seconds_total step_seconds_total slot_wait_seconds_total worker_seconds_total
     worker_delayed_seconds_total stage_seconds_total{stage} stage_samples_total{stage}

@@ -161,11 +161,16 @@ rank, world, folder, last = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int
 state, losses = None, [1.0, 1.0, 1.0]
 if os.path.exists(f"{folder}/state"):
     state, losses = json.load(open(f"{folder}/state"))
-parts = [(Rows(count), 1.0) for count in (40, 25, 60)] data = warpfeed.Mixture(parts,
-draws_per_round=30) train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world,
-prefetch=3, resume=state) step = 0 while train.epoch < 6: for batch in train: step = batch.epoch *
-len(train) + batch.number ids = [id for id, valid in zip(batch.ids, batch.valid) if valid] with
-open(f"{folder}/{step}.{rank}.{world}.new", "w") as file: json.dump(ids, file)
+parts = [(Rows(count), 1.0) for count in (40, 25, 60)]
+data = warpfeed.Mixture(parts, draws_per_round=30)
+train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world, prefetch=3, resume=state)
+step = 0
+while train.epoch < 6:
+    for batch in train:
+        step = batch.epoch * len(train) + batch.number
+        ids = [id for id, valid in zip(batch.ids, batch.valid) if valid]
+        with open(f"{folder}/{step}.{rank}.{world}.new", "w") as file:
+            json.dump(ids, file)
         os.rename(f"{folder}/{step}.{rank}.{world}.new", f"{folder}/{step}.{rank}.{world}")
         # Compute the losses from the samples of all ranks, as after an all-gather.
         names = [f"{folder}/{step}.{other}.{world}" for other in range(world)]
@@ -297,14 +302,14 @@ def test_zipped_datasets_equal_a_list_of_pairs(mini: str, tmp_path: Path) -> Non
     with pytest.raises(warpfeed.ConfigError, match="has 63 samples, but dataset 0 .folder. has 64"):
         warpfeed.Loader(zipped, **options)
     with pytest.raises(warpfeed.ConfigError, match="expected a name for each of the 2 datasets"):
-        warpfeed.Zip(["a", "b"], names=["c"])
+        warpfeed.Zip(["a", "b"], prefixes=["c"])
     with pytest.raises(TypeError, match="expected a list of datasets"):
         warpfeed.Zip("datasets/mini")
 
 
 def test_a_prefix_lets_two_datasets_have_the_same_field() -> None:
     parts: list[Any] = [Rows(12), Rows(12, 100)]
-    zipped = warpfeed.Zip(parts, names=["", "other"], check_keys=False)
+    zipped = warpfeed.Zip(parts, prefixes=["", "other"], check_keys=False)
     fields = {name: warpfeed.NdArray("i64", [1]) for name in ("x", "other.x")}
     data = warpfeed.Loader(zipped, drop_field=["image", "label"], fields=fields, output="numpy", batch_size=5)
     for batch in data:

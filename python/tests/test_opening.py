@@ -43,8 +43,8 @@ def test_an_opening_option_without_effect_is_rejected(folder: Path, tmp_path: Pa
         (source, {"table": columns}, "table describes columns"),
         (Concat([folder, folder]), {"table": columns}, "table describes columns"),
         ([(folder, 0.5), (source, 0.5)], {"table": columns}, "table describes columns"),
-        (table, {"index": True, "table": columns}, "index=True saves the listing"),
-        (source, {"index": True}, "index=True saves the listing"),
+        (table, {"cache_listing": True, "table": columns}, "cache_listing=True saves the listing"),
+        (source, {"cache_listing": True}, "cache_listing=True saves the listing"),
         (folder, {"cache_bytes": 1 << 20}, "cache_bytes has no effect: only data from URLs is cached"),
         (source, {"cache_bytes": 1 << 20}, "cache_bytes has no effect: only data from URLs is cached"),
         (Concat([folder]), {"cache_refresh": True}, "cache_refresh has no effect: only data from URLs is cached"),
@@ -56,7 +56,7 @@ def test_an_opening_option_without_effect_is_rejected(folder: Path, tmp_path: Pa
         assert words in str(error.value), (data, options)
     for data, options, words in [
         (folder, {"table": columns}, "table describes"),
-        (source, {"index": True}, "index=True"),
+        (source, {"cache_listing": True}, "cache_listing=True"),
     ]:
         with pytest.raises(ConfigError) as error:
             warpfeed.pack(data, tmp_path / "p.tar", **options)
@@ -68,7 +68,7 @@ def test_one_of_several_datasets_may_use_an_opening_option(folder: Path, tmp_pat
     joined = Concat([tmp_path / "t.csv", folder], keep_labels=True)
     mixture = [(tmp_path / "t.csv", 0.5), (folder, 0.5)]
     for data, options in [(joined, {}), (mixture, {"keep_labels": True})]:
-        with Loader(data, augment=PIXELS, batch_size=2, table=columns, index=True, **options) as loader:
+        with Loader(data, augment=PIXELS, batch_size=2, table=columns, cache_listing=True, **options) as loader:
             assert sum(len(labels) for _, labels in loader) == 4
     with Loader(tmp_path / "t.csv", augment=PIXELS, table=columns) as loader:
         assert [labels.tolist() for _, labels in loader] == [[0, 1]]

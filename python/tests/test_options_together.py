@@ -81,7 +81,7 @@ ACTING: dict[str, dict[str, Any]] = {
     "background": {"background": (9, 99, 199)},
     "layout": {"layout": "nchw"},
     "output": {"output": "dlpack"},
-    "image_transform": {"image_transform": darker, "processes": 0},
+    "image_transform": {"image_transform": darker, "image_transform_processes": 0},
     "batch_transform": {"batch_transform": [on_batches]},
     "collate": {"collate": collated},
     "drop_last": {"drop_last": True},
@@ -133,8 +133,8 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 #: Options whose combinations are tested elsewhere, with the reason.
 OTHERS = {
     "needs a device": ["pin_memory"],
-    "are opened below": ["processes", "image_transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
-    "other kinds of datasets": ["table", "masks", "index", "cache_bytes", "cache_refresh", "annotations_follow"],
+    "are opened below": ["image_transform_processes", "image_transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
+    "other kinds of datasets": ["table", "masks", "cache_listing", "cache_bytes", "cache_refresh", "annotations_follow"],
     "files and runs": ["trace", "resume", "world_size"],
 }  # fmt: skip
 
@@ -408,7 +408,7 @@ def test_a_limit_holds_with_every_other_option(limit: str, alone: dict[str, Run]
         ],
         ({"weights": [1.0] * COUNT, "shuffle": True}, "shuffle"),
         ({"balanced": True, "shuffle": True, "seed": 3}, "shuffle"),
-        ({"processes": 0}, "processes"),
+        ({"image_transform_processes": 0}, "image_transform_processes"),
         ({"image_transform_moves_pixels": False}, "image_transform_moves_pixels"),
         ({"match_labels_by_name": True}, "match_labels_by_name"),
         ({"keep_labels": True}, "keep_labels"),

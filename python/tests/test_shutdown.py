@@ -112,7 +112,7 @@ STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
     "image_transform": ("def stuck(image, rng): here.set(); time.sleep(600)",
-                  "loader = warpfeed.Loader(sys.argv[1], output='numpy', image_transform=stuck, processes=0); next(iter(loader))",
+                  "loader = warpfeed.Loader(sys.argv[1], output='numpy', image_transform=stuck, image_transform_processes=0); next(iter(loader))",
                   "image_transform=stuck"),
     "sampler": ("def stuck(epoch):\n    if epoch: here.set(); time.sleep(600)\n    return range(8)",
               "loader = warpfeed.Loader(sys.argv[1], output='numpy', sampler=stuck, epochs=9, batch_size=8); next(iter(loader)); "
@@ -155,7 +155,7 @@ def test_a_forked_child_leaves_the_processes_of_its_parent() -> None:
         sys.path.insert(0, sys.argv[2])
         import functions, warpfeed
         if __name__ == "__main__":
-            loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=functions.plain, processes=2, output="numpy",
+            loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=functions.plain, image_transform_processes=2, output="numpy",
                                      augment=warpfeed.Augment.resize(32, 32))
             batches = iter(loader)
             next(batches)
@@ -181,7 +181,7 @@ def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> Non
                 return image
 
             if __name__ == "__main__":
-                loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=slow, processes=3, output="numpy")
+                loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=slow, image_transform_processes=3, output="numpy")
                 for _ in range(1000):
                     for batch in loader:
                         print("batch", flush=True)
@@ -209,7 +209,7 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
         def f(image, rng):
             return image
         try:
-            warpfeed.Loader(sys.argv[1], image_transform=f, processes=1, output="numpy")
+            warpfeed.Loader(sys.argv[1], image_transform=f, image_transform_processes=1, output="numpy")
         except warpfeed.ConfigError as e:
             print("refused:", e)
     """)
@@ -227,7 +227,7 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
         "stdin": "is not a file",
         "no file": "such as a notebook",
     }[how]
-    assert done.stdout.startswith("refused: image_transform=f") and advice in done.stdout and "processes=0" in done.stdout, done
+    assert done.stdout.startswith("refused: image_transform=f") and advice in done.stdout and "image_transform_processes=0" in done.stdout, done
 
 
 # ---- errors that a program catches
@@ -296,7 +296,7 @@ def test_a_function_exception_is_the_cause_of_a_named_error(option: str) -> None
         __getitem__ = raises
 
     options: dict[str, Any] = {"retries": 0, **OPTIONS}
-    options.update({"image_transform": {"processes": 0}}.get(option, {}))
+    options.update({"image_transform": {"image_transform_processes": 0}}.get(option, {}))
     data = Data(8) if option == "data" else Images(8)
     if option != "data":
         options[option] = raises

@@ -38,9 +38,9 @@ def all_clips(data: Any, **options: Any) -> dict[str, Any]:
 
 def test_clips_have_the_frames_of_the_stride(folder: Path) -> None:
     # Load each frame as a clip of one frame.
-    singles = all_clips(Clips(folder, frames=1, per_video=12))
+    singles = all_clips(Clips(folder, frames=1, clips_per_video=12))
     assert len(singles) == 36
-    clips = all_clips(Clips(folder, frames=4, stride=3, per_video=3))
+    clips = all_clips(Clips(folder, frames=4, stride=3, clips_per_video=3))
     assert {key for key in clips if key.startswith("archery/a/")} == {f"archery/a/frame_{n:06}" for n in (0, 1, 2)}
     for key, clip in clips.items():
         video, first = key[: -len("000000")], int(key[-6:])

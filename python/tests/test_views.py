@@ -69,12 +69,12 @@ def test_the_image_may_accompany_the_views(mini: str) -> None:
 
 def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **OPTIONS)))
-    for name in ("sizes", "unpadded"):
+    for name in ("image_sizes", "unpadded_images"):
         with pytest.raises(AttributeError, match="this loader has only views; add the image"):
             getattr(batch, name)
     options = {**OPTIONS, "augment": Augment.pad_to((300, 300)), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
-    assert batch.sizes == [image.shape[:2] for image in batch.unpadded] == next(iter(Loader(mini, **options))).sizes
+    assert batch.image_sizes == [image.shape[:2] for image in batch.unpadded_images] == next(iter(Loader(mini, **options))).image_sizes
 
 
 def test_unsupported_combinations_with_views_are_rejected(mini: str) -> None:

@@ -20,7 +20,7 @@ Color = tuple[int, int, int]
 OperationInterpolation = Literal["nearest", "bilinear"]
 #: Interpolation for the resize.
 Interpolation = Literal["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"]
-Border = Literal["constant", "edge", "reflect", "symmetric"]
+PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Range = tuple[float, float]
 #: The side length of a square, or (height, width).
 Size = Union[int, Sequence[int]]
@@ -303,10 +303,10 @@ class Augment(_Calls):
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
         """Crops at a random position without resizing, like torchvision's ``RandomCrop(size)``. The
-        ``padding``, ``border``, ``fill`` and ``pad_if_needed`` methods correspond to the other
-        arguments of ``RandomCrop``. A sample fails if its image with the border is smaller than the
-        crop, unless ``pad_if_needed`` is called. ``size`` is a number for a square, or (height,
-        width)."""
+        ``padding``, ``padding_mode``, ``fill`` and ``pad_if_needed`` methods correspond to the
+        other arguments of ``RandomCrop``. A sample fails if its image with the border is smaller
+        than the crop, unless ``pad_if_needed`` is called. ``size`` is a number for a square, or
+        (height, width)."""
         return cls._cropped("random_crop", (), size)
 
     @classmethod
@@ -403,9 +403,9 @@ class Augment(_Calls):
     @classmethod
     def pad_to(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """Places each image, unchanged, in the upper left corner of an output of size (height,
-        width). The remaining area is filled. ``batch.sizes`` returns the sizes of the images, and
-        ``batch.unpadded`` returns the images without padding. A sample fails if its image is
-        larger than the output, unless ``shrink_larger`` is called."""
+        width). The remaining area is filled. ``batch.image_sizes`` returns the sizes of the images,
+        and ``batch.unpadded_images`` returns the images without padding. A sample fails if its
+        image is larger than the output, unless ``shrink_larger`` is called."""
         return cls._make((("pad_to", (_size("Augment.pad_to", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
@@ -456,11 +456,11 @@ class Augment(_Calls):
         ``random_crop``."""
         return self._with("padding", pixels)  # type: ignore[no-any-return]
 
-    def border(self, mode: Border) -> Augment:
+    def padding_mode(self, mode: PaddingMode) -> Augment:
         """Sets the content of the border, like torchvision's ``padding_mode``. The default,
         ``"constant"``, is the fill color. Only for ``random_crop``. Loaders with masks, boxes or
         other fields that are transformed with the image support only ``"constant"``."""
-        return self._with("border", str(mode))  # type: ignore[no-any-return]
+        return self._with("padding_mode", str(mode))  # type: ignore[no-any-return]
 
     def pad_if_needed(self) -> Augment:
         """Widens the border if an image with its border is smaller than the crop. Only for

@@ -83,7 +83,7 @@ class _BatchProperties(_other_names.EarlierNames):
         return list(self._require_native().valid())
 
     @property
-    def sizes(self) -> list[tuple[int, int]]:
+    def image_sizes(self) -> list[tuple[int, int]]:
         """Height and width of each image, excluding padding.
 
         Raises:
@@ -97,13 +97,13 @@ class _BatchProperties(_other_names.EarlierNames):
         rects: list[tuple[int, int, int, int]] = list(native.image_rects())
         if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
             raise AttributeError(
-                "sizes and unpadded describe the field 'image', and this loader has only views; add the image with "
-                "fields={'image': Image()}"
+                "image_sizes and unpadded_images describe the field 'image', and this loader has only views; add the "
+                "image with fields={'image': Image()}"
             )
         return rects
 
     @property
-    def unpadded(self) -> list[Any]:
+    def unpadded_images(self) -> list[Any]:
         """Each image with its padding cropped off, as a view of ``images``. With
         ``Augment.pad_to``, these views have different sizes.
 

@@ -62,7 +62,7 @@ class Decoded:
         return self._require_geometry()[0]
 
     @property
-    def sizes(self) -> Any:
+    def source_sizes(self) -> Any:
         """Height and width of each source image after its EXIF rotation, i32 of shape (n, 2). Both
         are zero for a bad image.
 
@@ -171,7 +171,7 @@ class Decoder(_other_names.EarlierNames):
             with the same limit.
         augment: augmentation of each image; ``Augment.eval(256, 224)`` by default.
         dtype, normalize, layout, channels, background, convert_to_u8: as for :class:`Loader`.
-        geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to results, to map
+        geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.source_sizes` to results, to map
             predictions back to the source images.
         device: as for :class:`Loader`. Taking a device batch makes torch's current stream wait
             until the batch is ready.

@@ -148,40 +148,40 @@ class Ragged(Arguments):
 
     Args:
         dtype: element type.
-        row: shape of a row; ``[]`` if a row is a single number.
+        row_shape: shape of a row; ``[]`` if a row is a single number.
         max_rows: maximum number of rows per sample.
         padding: value that fills missing rows; 0 by default.
-        truncated: keeps only the first ``max_rows`` rows of a sample. By default, a sample with
+        truncate: keeps only the first ``max_rows`` rows of a sample. By default, a sample with
             more rows fails.
     """
 
     dtype: Dtype
-    row: Sequence[int] = ()
+    row_shape: Sequence[int] = ()
     max_rows: int = 1
     padding: float | int | None = None
-    truncated: bool = False
+    truncate: bool = False
     _plain: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row", tuple(self.row))
+        object.__setattr__(self, "row_shape", tuple(self.row_shape))
 
     @classmethod
-    def bytes(cls, max_rows: int, truncated: bool = False) -> Ragged:
+    def bytes(cls, max_rows: int, truncate: bool = False) -> Ragged:
         """Returns the type of a field that delivers stored bytes, such as text or a file, as u8 of
         shape (N, max_rows). The bytes are not decoded, regardless of the suffix of the field's
         name."""
-        return cls("u8", (), max_rows, None, truncated, True)
+        return cls("u8", (), max_rows, None, truncate, True)
 
     def __repr__(self) -> str:
         if self._plain:
-            return f"Ragged.bytes({self.max_rows}, truncated={self.truncated})"
-        values = f"{self.dtype!r}, {self.row}, {self.max_rows}, padding={self.padding!r}, truncated={self.truncated}"
+            return f"Ragged.bytes({self.max_rows}, truncate={self.truncate})"
+        values = f"{self.dtype!r}, {self.row_shape}, {self.max_rows}, padding={self.padding!r}, truncate={self.truncate}"
         return f"Ragged({values})"
 
     def _describe(self) -> dict[str, Any]:
-        described = {"dtype": dtype_name(self.dtype), "row": self.row, "max_rows": self.max_rows, "plain": self._plain}
+        described = {"dtype": dtype_name(self.dtype), "row_shape": self.row_shape, "max_rows": self.max_rows}
         padding = None if self.padding is None else str(self.padding)
-        return {"ragged": {**described, "padding": padding, "truncated": self.truncated}}
+        return {"ragged": {**described, "padding": padding, "truncate": self.truncate, "plain": self._plain}}
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ class Boxes(Arguments):
         points: adds this number of keypoints for each box. A keypoint consists of x, y and
             visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
         flip_pairs: pairs of points to swap when the image is flipped along exactly one axis.
-        truncated: delivers only the first ``max_boxes`` of the boxes that remain after the crop. By
+        truncate: delivers only the first ``max_boxes`` of the boxes that remain after the crop. By
             default, a sample fails if more boxes remain.
         frames: delivers the boxes for each of the T frames of an ``Image(frames=T)``. All
             arrays get an axis for the frames after N, and ``max_boxes`` applies to each frame. A
@@ -390,7 +390,7 @@ class Boxes(Arguments):
     masks: bool = False
     points: int | None = None
     flip_pairs: Pairs = ()
-    truncated: bool = False
+    truncate: bool = False
     frames: int | None = None
 
     def __post_init__(self) -> None:

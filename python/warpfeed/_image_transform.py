@@ -72,7 +72,7 @@ class ImageTransform:
             # A worker thread uses one process at a time, so more processes would be idle.
             processes = min(_core_count(), num_workers or 1024) if has_gil else 0
         if processes > 1024:
-            raise ConfigError(f"processes={processes}: expected at most 1024")
+            raise ConfigError(f"image_transform_processes={processes}: expected at most 1024")
         self.name, self.processes = name_of(f), processes
         if processes == 0:
             self.native = _warpfeed.Function(f, 0)
@@ -83,7 +83,7 @@ class ImageTransform:
         except Exception as e:
             raise ConfigError(
                 f"image_transform={self.name}: the function cannot be pickled for the worker processes: {e}. Define it "
-                "at the top level of a module, or pass processes=0 to call it in threads of this process"
+                "at the top level of a module, or pass image_transform_processes=0 to call it in threads of this process"
             ) from e
         _check_main_program(f"image_transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
@@ -135,19 +135,19 @@ def _check_main_program(transform: str, pickled: bytes) -> None:
         if b"__main__" in pickled and getattr(main, "__spec__", None) is None:
             raise ConfigError(
                 f"{transform}: the worker processes cannot import a function that is defined in a program without a "
-                "file, such as a notebook; define it in a module, or pass processes=0 to call it in threads of this "
+                "file, such as a notebook; define it in a module, or pass image_transform_processes=0 to call it in threads of "
                 "process"
             )
         return
     if not os.path.exists(path):
         raise ConfigError(
             f"{transform}: the worker processes cannot import the program, because {path} is not a file; save the "
-            "program in a file, or pass processes=0 to call the function in threads of this process"
+            "program in a file, or pass image_transform_processes=0 to call the function in threads of this process"
         )
     if _is_unguarded(vars(main), path):
         raise ConfigError(
             f"{transform}: the worker processes import {path}, which would open the loader again; put its code under "
-            '\'if __name__ == "__main__":\', or pass processes=0 to call the function in threads of this process'
+            '\'if __name__ == "__main__":\', or pass image_transform_processes=0 to call the function in threads of this process'
         )
 
 
@@ -245,7 +245,7 @@ def _anonymous_file() -> IO[bytes]:
     except FileNotFoundError as e:
         raise ConfigError(
             f"image_transform: the worker processes need a temporary file: {e}. Set TMPDIR to a writable folder, or "
-            "pass processes=0"
+            "pass image_transform_processes=0"
         ) from e
 
 

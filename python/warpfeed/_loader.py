@@ -187,9 +187,9 @@ class Loader(_other_names.EarlierNames):
             a geometric operation such as a rotation, a mosaic, or a border of ``random_crop``. The
             function runs in worker processes with the start method "spawn", so it must be
             picklable. Pixels are passed in shared memory.
-        processes: number of processes for ``image_transform``; by default one per core, but at most
-            ``num_workers``. With 0, the worker threads call the function and hold the GIL during
-            the call. 0 is the default for free-threaded Python.
+        image_transform_processes: number of processes for ``image_transform``; by default one per
+            core, but at most ``num_workers``. With 0, the worker threads call the function and hold
+            the GIL during the call. 0 is the default for free-threaded Python.
         image_transform_moves_pixels: pass False to declare that ``image_transform`` does not move
             pixels, for example because it only changes colors. Loaders with masks, boxes or other
             fields that are transformed with the image require this, because ``image_transform``
@@ -242,7 +242,7 @@ class Loader(_other_names.EarlierNames):
     Args: Storage
         mmap: maps files, such as tar shards, into memory instead of reading them; True by default.
             LMDB files are always mapped, so opening an LMDB with False fails.
-        index: caches the listing of a local folder of images in the file
+        cache_listing: caches the listing of a local folder of images in the file
             ``<folder>.warpfeed-index`` next to the folder. Other datasets reject this option.
         cache_bytes: maximum size in bytes of the local cache for data from URLs. By default,
             nothing is cached. Local datasets reject this option, unless ``table`` is set.
@@ -330,7 +330,7 @@ class Loader(_other_names.EarlierNames):
         background: tuple[int, int, int] | None = None,
         convert_to_u8: bool = False,
         image_transform: Callable[..., Any] | None = None,
-        processes: int | None = None,
+        image_transform_processes: int | None = None,
         image_transform_moves_pixels: bool | None = None,
         # Fields
         fields: Mapping[str, Any] | None = None,
@@ -352,7 +352,7 @@ class Loader(_other_names.EarlierNames):
         global_batch_size: int | None = None,
         # Storage
         mmap: bool = True,
-        index: bool = False,
+        cache_listing: bool = False,
         cache_bytes: int | None = None,
         cache_dir: _options.Path | None = None,
         cache_refresh: bool = False,
@@ -474,10 +474,10 @@ class Loader(_other_names.EarlierNames):
         self._was_compared_with_ranks = False
         # "fixed" by `rank` or `distributed=False`, or "detected" with `distributed=True`.
         self._rank_choice = "fixed" if rank is not None or distributed is False else "detected" if distributed else None
-        if processes is not None and image_transform is None:
+        if image_transform_processes is not None and image_transform is None:
             raise ConfigError(
-                f"processes={processes} has no effect without image_transform=f; to set the number of worker threads, "
-                "use num_workers"
+                f"image_transform_processes={image_transform_processes} has no effect without image_transform=f; to set "
+                "the number of worker threads, use num_workers"
             )
         if image_transform_moves_pixels is not None and image_transform is None:
             raise ConfigError(
@@ -488,7 +488,7 @@ class Loader(_other_names.EarlierNames):
             reject_moved_fields(fields or {}, image_transform_moves_pixels)
         self._image_transform = None
         if image_transform is not None:
-            self._image_transform = ImageTransform(image_transform, processes, num_workers)
+            self._image_transform = ImageTransform(image_transform, image_transform_processes, num_workers)
             options["image_transform"] = self._image_transform.native
         try:
             self._core = _warpfeed.Core(options, delivery.native())
@@ -1003,6 +1003,6 @@ def _reopen(
 
 #: Options that this package handles itself, or passes to the extension module under other names.
 _PYTHON_OPTIONS = (
-    *_delivery.OPTIONS, "image_transform", "processes", "batch_transform", "collate", "shuffle", "seed", "drop_last",
+    *_delivery.OPTIONS, "image_transform", "image_transform_processes", "batch_transform", "collate", "shuffle", "seed", "drop_last",
     "last_batch", "rank", "world_size", "distributed",
 )  # fmt: skip

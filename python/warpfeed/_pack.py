@@ -28,7 +28,7 @@ def pack(
     background: tuple[int, int, int] | None = None,
     num_workers: int | None = None,
     force: bool = False,
-    keep_bad: bool = False,
+    keep_undecodable: bool = False,
     strict: bool = False,
     retries: int = 3,
     shard_size: int | None = None,
@@ -38,7 +38,7 @@ def pack(
     keys: Iterable[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
     mmap: bool = True,
-    index: bool = False,
+    cache_listing: bool = False,
     table: TableOptions | None = None,
     masks: _options.Path | None = None,
     **unknown: NoReturn,
@@ -81,10 +81,10 @@ def pack(
         num_workers: number of threads; by default one per core.
         force: replaces an existing dataset of the same format. A dataset in an object store is
             never replaced.
-        keep_bad: stores images that cannot be decoded unchanged. By default, such images raise an
-            error.
+        keep_undecodable: stores images that cannot be decoded unchanged. By default, such images
+            raise an error.
         strict: raises an error if an image is damaged, even if it can be decoded. This option has
-            no effect with ``keep_bad``.
+            no effect with ``keep_undecodable``.
         retries: number of times that a sample is read again after a transient storage error.
         shard_size: starts a new tar shard before the current shard exceeds this number of bytes.
             With ``part``, this is the approximate average size of a shard. By default, one file is
@@ -100,7 +100,7 @@ def pack(
         progress: a function that is called a few times per second with the number of finished
             samples and the total number of samples. If it raises an exception, packing stops, as
             after Ctrl-C.
-        mmap, index, table, masks: as for :class:`Loader`.
+        mmap, cache_listing, table, masks: as for :class:`Loader`.
 
     Returns:
         The statistics of the run: ``samples``, ``bytes``, ``paths``, ``not_recoded``, ``damaged``
@@ -146,12 +146,12 @@ def pack(
     return _warpfeed.pack(data, os.fspath(target), options, progress)
 
 
-def merge(target: _options.Path, *, force: bool = False, quick: bool = False) -> dict[str, Any]:
+def merge(target: _options.Path, *, force: bool = False, skip_checksums: bool = False) -> dict[str, Any]:
     """Joins the parts that :func:`pack` wrote for ``target`` into one dataset.
 
     Checks that all parts exist and were packed from the same source with the same options, and,
-    unless ``quick`` is set, verifies the checksums of all shards. An interrupted merge can be run
-    again.
+    unless ``skip_checksums`` is set, verifies the checksums of all shards. An interrupted merge can
+    be run again.
 
     ::
 
@@ -163,7 +163,7 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
         target: the ``target`` that was passed to :func:`pack`.
         force: replaces an existing dataset in a folder. A dataset in an object store is never
             replaced.
-        quick: checks only the sizes of shards, not their checksums.
+        skip_checksums: checks only the sizes of shards, not their checksums.
 
     Returns:
         The statistics of the whole dataset, as :func:`pack` returns them, and ``orphans``: files in
@@ -174,7 +174,7 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
             dataset with this name exists and ``force`` is not set. In these cases, nothing is
             changed.
     """
-    return _warpfeed.merge(os.fspath(target), force, quick)
+    return _warpfeed.merge(os.fspath(target), force, skip_checksums)
 
 
 def pack_progress(target: _options.Path) -> dict[str, Any]:

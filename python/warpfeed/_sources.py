@@ -60,7 +60,7 @@ class Voc(Arguments):
 
     VOC counts pixels from 1 and includes the last pixel in the box. So, as in Detectron2, 1 is
     subtracted from the left and upper edges: an xmin of 1 becomes 0, and xmax does not change. For
-    files that count from 0, ``from_zero=True`` leaves all edges unchanged.
+    files that count from 0, ``zero_based=True`` leaves all edges unchanged.
 
     The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`
     if the dataset has the folder ``Annotations``, and ``mask`` for :class:`Mask` if
@@ -69,10 +69,10 @@ class Voc(Arguments):
     """
 
     path: Path
-    from_zero: bool = False
+    zero_based: bool = False
 
     def _describe_source(self) -> dict[str, Any]:
-        return {"kind": "voc", "path": os.fspath(self.path), "from_zero": self.from_zero}
+        return {"kind": "voc", "path": os.fspath(self.path), "zero_based": self.zero_based}
 
 
 #: More frames than any video has.
@@ -106,7 +106,7 @@ class Clips(Arguments):
         stride: distance between consecutive frames of a clip, in frames of the video; 1 by default.
         fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame
             of a clip is the frame of the video that is nearest in time.
-        per_video: number of clips of each video. Each clip is a sample.
+        clips_per_video: number of clips of each video. Each clip is a sample.
         jitter: maximum distance in frames by which a start is moved to either side; None for any
             distance. The whole clip stays inside the video.
         pad: pass False to raise an error for a video that is shorter than a clip.
@@ -116,12 +116,12 @@ class Clips(Arguments):
     frames: int = 8
     stride: int | None = None
     fps: float | None = None
-    per_video: int = 1
+    clips_per_video: int = 1
     jitter: int | None = 0
     pad: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("frames", "stride", "per_video", "jitter"):
+        for name in ("frames", "stride", "clips_per_video", "jitter"):
             value = getattr(self, name)
             if value is None and name in ("stride", "jitter"):
                 continue
@@ -132,7 +132,7 @@ class Clips(Arguments):
             object.__setattr__(self, name, operator.index(value))
 
     def _describe_source(self) -> dict[str, Any]:
-        described = {name: getattr(self, name) for name in ("frames", "stride", "per_video", "pad")}
+        described = {name: getattr(self, name) for name in ("frames", "stride", "clips_per_video", "pad")}
         jitter = _MAX_JITTER if self.jitter is None else min(self.jitter, _MAX_JITTER)
         fps = None if self.fps is None else float(self.fps)
         return {"kind": "clips", "path": os.fspath(self.path), **described, "fps": fps, "jitter": jitter}
@@ -396,29 +396,30 @@ class Zip(Arguments):
     Args:
         parts: paths, Python datasets, or objects such as :class:`Coco`. All must have the same
             number of samples.
-        names: for each dataset, a prefix for the names of its fields, or ``""`` for no prefix. With
-            ``names=["", "depth"]``, the ``png`` field of the second dataset becomes ``depth.png``.
+        prefixes: for each dataset, a prefix for the names of its fields, or ``""`` for no prefix.
+            With ``prefixes=["", "depth"]``, the ``png`` field of the second dataset becomes
+            ``depth.png``.
         check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the keys
             do not correspond, for example because a dataset of arrays uses row numbers.
     """
 
     parts: Sequence[Any]
-    names: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
     check_keys: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.parts, (str, bytes, os.PathLike)):
             raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
-        object.__setattr__(self, "names", name_tuple("names", self.names))
-        if self.names and len(self.names) != len(self.parts):
-            raise ConfigError(f"names={self.names!r}: expected a name for each of the {len(self.parts)} datasets")
+        object.__setattr__(self, "prefixes", name_tuple("prefixes", self.prefixes))
+        if self.prefixes and len(self.prefixes) != len(self.parts):
+            raise ConfigError(f"prefixes={self.prefixes!r}: expected a prefix for each of the {len(self.parts)} datasets")
 
     def _describe_source(self) -> dict[str, Any]:
         return {
             "kind": "zip",
             "parts": list(self.parts),
-            "names": list(self.names),
+            "prefixes": list(self.prefixes),
             "check_keys": bool(self.check_keys),
         }
 

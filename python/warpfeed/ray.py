@@ -29,7 +29,7 @@ def pack(
     max_retries: int = 3,
     progress: bool | Callable[[int, int], Any] = False,
     force: bool = False,
-    quick: bool = False,
+    skip_checksums: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Packs a dataset in ``parts`` Ray tasks, and merges the parts.
@@ -56,7 +56,7 @@ def pack(
         progress: pass True to print the number of finished parts. A function is called with the
             number of finished parts and the total number of parts.
         force: replaces an existing dataset.
-        quick: makes the merge check only the sizes of shards, not their checksums.
+        skip_checksums: makes the merge check only the sizes of shards, not their checksums.
         options: other options of :func:`warpfeed.pack`, except ``part``. ``shard_size`` or
             ``shard_samples`` is required.
 
@@ -99,7 +99,7 @@ def pack(
     finally:
         for unfinished in pending:
             ray.cancel(unfinished)
-    return merge(target_name, force=force, quick=quick)
+    return merge(target_name, force=force, skip_checksums=skip_checksums)
 
 
 def _absolute(data: Any) -> Any:

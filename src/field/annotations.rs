@@ -134,7 +134,7 @@ impl Annotations {
     /// classes and points if this sample has them, and masks if `masks` is set and this sample has
     /// masks.
     pub fn kind(&self, max_boxes: usize, masks: bool) -> Boxes {
-        let mut boxes = Boxes::new(max_boxes).truncated();
+        let mut boxes = Boxes::new(max_boxes).truncate();
         if !self.classes.is_empty() {
             boxes = boxes.column("class", Dtype::I64);
         }

@@ -88,13 +88,13 @@ pub struct Boxes {
     columns: Vec<Column>,
     masks: bool,
     points: Option<Skeleton>,
-    truncated: bool,
+    truncate: bool,
     frames: Option<usize>,
 }
 
 impl Boxes {
     /// Creates a field with up to `max_boxes` boxes per sample. A sample fails if more boxes remain
-    /// after the crop, unless [`truncated`](Boxes::truncated) is set.
+    /// after the crop, unless [`truncate`](Boxes::truncate) is set.
     pub fn new(max_boxes: usize) -> Self {
         Boxes {
             max_boxes,
@@ -106,7 +106,7 @@ impl Boxes {
             columns: Vec::new(),
             masks: false,
             points: None,
-            truncated: false,
+            truncate: false,
             frames: None,
         }
     }
@@ -215,8 +215,8 @@ impl Boxes {
     /// Delivers the first `max_boxes` boxes of a sample if more boxes remain after the crop. By
     /// default, such a sample fails.
     #[must_use]
-    pub fn truncated(mut self) -> Self {
-        self.truncated = true;
+    pub fn truncate(mut self) -> Self {
+        self.truncate = true;
         self
     }
 }
@@ -311,11 +311,11 @@ impl FieldType for Boxes {
             for tile in input.tiles() {
                 count = self.write_sample(input, Some(tile), count, scratch, row).map_err(|e| tile.at_sample(e))?;
             }
-            if count > self.max_boxes && !self.truncated {
+            if count > self.max_boxes && !self.truncate {
                 let max_boxes = self.max_boxes;
                 return Err(Error::in_source(format!(
                     "field {:?}: {count} boxes remain after the crop, but Boxes::new({max_boxes}) allows at most \
-                     {max_boxes}: use Boxes::new({count}) or more, or .truncated()",
+                     {max_boxes}: use Boxes::new({count}) or more, or .truncate()",
                     input.name
                 )));
             }

@@ -43,10 +43,10 @@ mod tests {
             (r#"{"label": {}}"#, Label::new().into()),
             (
                 concat!(
-                    r#"{"ragged": {"dtype": "i16", "row": [2], "max_rows": 3, "padding": "-1", "#,
-                    r#""truncated": true, "plain": false}}"#
+                    r#"{"ragged": {"dtype": "i16", "row_shape": [2], "max_rows": 3, "padding": "-1", "#,
+                    r#""truncate": true, "plain": false}}"#
                 ),
-                AnyFieldType::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncated()),
+                AnyFieldType::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncate()),
             ),
             (
                 r#"{"dense_map": {"of": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
@@ -69,7 +69,7 @@ mod tests {
     fn invalid_field_types_are_rejected() {
         let rows = |padding: &str| {
             let json = format!(
-                r#"{{"ragged": {{"dtype": "u8", "row": [], "max_rows": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
+                r#"{{"ragged": {{"dtype": "u8", "row_shape": [], "max_rows": 3, "padding": "{padding}", "truncate": false, "plain": false}}}}"#
             );
             serde_json::from_str::<AnyFieldType>(&json).map(drop).map_err(|e| e.to_string())
         };

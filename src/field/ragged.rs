@@ -27,7 +27,7 @@ use crate::source::Shape;
 /// let mut batches = Loader::new("texts.tar")
 ///     .drop_field("image")
 ///     .drop_field("label")
-///     .field("tokens", Ragged::new(Dtype::I64, [], 512).padding(-100_i64).truncated())
+///     .field("tokens", Ragged::new(Dtype::I64, [], 512).padding(-100_i64).truncate())
 ///     .host()?;
 /// for batch in batches.epoch(0) {
 ///     let batch = batch?;
@@ -40,19 +40,19 @@ use crate::source::Shape;
 #[serde(try_from = "SerializedOptions")]
 pub struct Ragged {
     dtype: Dtype,
-    row: Vec<usize>,
+    row_shape: Vec<usize>,
     max_rows: usize,
     padding: Option<(Dtype, Vec<u8>)>,
-    truncated: bool,
+    truncate: bool,
     /// Whether to deliver the stored bytes even if the name of the field has an encoding suffix.
     plain: bool,
 }
 
 impl Ragged {
     /// Creates a field with at most `max_rows` rows per sample. A row has type `dtype` and shape
-    /// `row`: `[]` for a scalar.
-    pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, max_rows: usize) -> Self {
-        Ragged { dtype, row: row.into(), max_rows, padding: None, truncated: false, plain: false }
+    /// `row_shape`: `[]` for a scalar.
+    pub fn new(dtype: Dtype, row_shape: impl Into<Vec<usize>>, max_rows: usize) -> Self {
+        Ragged { dtype, row_shape: row_shape.into(), max_rows, padding: None, truncate: false, plain: false }
     }
 
     /// Creates a field that delivers at most `max_rows` stored bytes of text or of any file.
@@ -70,8 +70,8 @@ impl Ragged {
 
     /// Delivers only the first `max_rows` rows of a longer sample. By default, such a sample fails.
     #[must_use]
-    pub fn truncated(mut self) -> Self {
-        self.truncated = true;
+    pub fn truncate(mut self) -> Self {
+        self.truncate = true;
         self
     }
 }
@@ -80,10 +80,10 @@ impl Ragged {
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     dtype: Dtype,
-    row: Vec<usize>,
+    row_shape: Vec<usize>,
     max_rows: usize,
     padding: Option<String>,
-    truncated: bool,
+    truncate: bool,
     plain: bool,
 }
 
@@ -91,14 +91,14 @@ impl TryFrom<SerializedOptions> for Ragged {
     type Error = String;
 
     fn try_from(options: SerializedOptions) -> std::result::Result<Self, String> {
-        let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = options;
+        let SerializedOptions { dtype, row_shape, max_rows, padding, truncate, plain } = options;
         let parse_padding = |text: String| {
             let mut parse_padding = Vec::new();
             append_number(Number::Text(&text), dtype, &mut parse_padding)
                 .map_err(|cause| format!("the padding is {cause}"))?;
             Ok::<_, String>((dtype, parse_padding))
         };
-        Ok(Ragged { dtype, row, max_rows, padding: padding.map(parse_padding).transpose()?, truncated, plain })
+        Ok(Ragged { dtype, row_shape, max_rows, padding: padding.map(parse_padding).transpose()?, truncate, plain })
     }
 }
 
@@ -107,8 +107,8 @@ impl FieldType for Ragged {
         if self.max_rows == 0 {
             return Err(Error::config(format!("field {name:?}: the maximum number of rows is 0: expected at least 1")));
         }
-        if self.row.contains(&0) {
-            let cause = format!("rows have the shape {:?}: expected at least one element", self.row);
+        if self.row_shape.contains(&0) {
+            let cause = format!("rows have the shape {:?}: expected at least one element", self.row_shape);
             return Err(Error::config(format!("field {name:?}: {cause}")));
         }
         if let Some((dtype, _)) = self.padding.as_ref().filter(|(dtype, _)| *dtype != self.dtype) {
@@ -117,7 +117,7 @@ impl FieldType for Ragged {
                 "field {name:?}: the padding has the type {padding}, but the rows have the type {rows}"
             )));
         }
-        let shape = std::iter::once(self.max_rows).chain(self.row.iter().copied()).collect();
+        let shape = std::iter::once(self.max_rows).chain(self.row_shape.iter().copied()).collect();
         Ok(vec![
             Field { name: name.to_owned(), dtype: self.dtype, shape },
             Field { name: format!("{name}{COUNT}"), dtype: Dtype::I64, shape: vec![] },
@@ -152,20 +152,24 @@ impl Ragged {
         let out = batch_row.bytes(0);
         let row_bytes = out.len() / self.max_rows;
         // An array with one axis may contain all rows one after the other.
-        if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
-            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
+        if let Some(shape) =
+            shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row_shape[..] && !bytes.is_empty())
+        {
+            return Err(
+                field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row_shape))
+            );
         }
         if !bytes.len().is_multiple_of(row_bytes) {
             let actual = bytes.len();
             return Err(field.error(format_args!("has {actual} bytes: expected {row_bytes} bytes for each row")));
         }
         let actual = bytes.len() / row_bytes;
-        if actual > self.max_rows && !self.truncated {
+        if actual > self.max_rows && !self.truncate {
             let (max_rows, constructor) =
                 (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
                 "has {actual} rows, but {constructor}{max_rows}) allows at most {max_rows}: use \
-                 {constructor}{actual}) or more, or .truncated()"
+                 {constructor}{actual}) or more, or .truncate()"
             )));
         }
         let (rows, padding_bytes) = out.split_at_mut(bytes.len().min(out.len()));

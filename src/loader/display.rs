@@ -90,7 +90,7 @@ impl Display for Loader {
             None => {}
         }
         calls.add("budget", &sampling.budget, &None);
-        let Loader { classes, dropped_fields, soft_labels, uses_index, masks, on_error, .. } = self;
+        let Loader { classes, dropped_fields, soft_labels, caches_listing, masks, on_error, .. } = self;
         let flags = [
             ("balanced", sampling.is_balanced),
             ("match_labels_by_name", sampling.match_labels_by_name),
@@ -103,7 +103,7 @@ impl Display for Loader {
             ClassList::Names(names) => calls.write_option("classes", Some(names)),
             ClassList::File(path) => calls.push("classes_file", path.display()),
         }
-        calls.add("index", uses_index, &false);
+        calls.add("cache_listing", caches_listing, &false);
         calls.add("masks", masks, &None);
         calls.add("views", views, &Vec::new());
         fields.iter().for_each(|(name, AnyFieldType(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));

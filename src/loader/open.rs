@@ -73,7 +73,7 @@ impl Loader {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
-            .index(self.uses_index)
+            .cache_listing(self.caches_listing)
             .with_stores(self.stores.clone());
         let options = match &self.masks {
             Some(masks) => options.masks(masks),

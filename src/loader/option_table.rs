@@ -420,7 +420,7 @@ options! {
         ///
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
-        /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume),
+        /// [`Stats::read_retries`](crate::Stats::read_retries). Reads for [`resume`](Self::resume),
         /// [`balanced`](Self::balanced), [`split_by_class`](Self::split_by_class) and
         /// [`image_sizes`](Self::image_sizes) are also retried, but only the retries for `resume`
         /// are counted. Each worker has eight buffers per attempt, one for each sample that it

@@ -44,7 +44,7 @@ use crate::transform::Augment;
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`mixture_options`](Loader::mixture_options), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`mixture_options`](Loader::mixture_options), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`cache_listing`](Loader::cache_listing), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 #[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`size_buckets`](Loader::size_buckets), [`budget`](Loader::budget), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
@@ -64,7 +64,7 @@ pub struct Loader {
     pub(super) classes: ClassList,
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
-    pub(super) uses_index: bool,
+    pub(super) caches_listing: bool,
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
     pub(super) batch_size: Option<BatchSize>,
@@ -148,14 +148,14 @@ impl Loader {
     /// Sets whether to store the list of files of a folder in an index file next to the folder; off
     /// by default. As long as the folder does not change, later runs then open it without listing
     /// its files. Opening fails if the dataset is not a local image folder; see
-    /// [`source::Options::index`](crate::source::Options::index).
+    /// [`source::Options::cache_listing`](crate::source::Options::cache_listing).
     ///
     /// ```
     /// # use warpfeed::Loader;
-    /// let loader = Loader::new("imagenet/train").index(true); // imagenet/train.warpfeed-index
+    /// let loader = Loader::new("imagenet/train").cache_listing(true); // imagenet/train.warpfeed-index
     /// ```
-    pub fn index(mut self, indexed: bool) -> Self {
-        self.uses_index = indexed;
+    pub fn cache_listing(mut self, is_set: bool) -> Self {
+        self.caches_listing = is_set;
         self
     }
 
@@ -196,7 +196,7 @@ impl Loader {
             classes: ClassList::default(),
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
-            uses_index: false,
+            caches_listing: false,
             masks: None,
             stores: Stores::default(),
             batch_size: None,

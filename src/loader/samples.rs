@@ -267,8 +267,13 @@ impl Loader {
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
         // Opening the source has already applied these options.
-        let loader =
-            Loader { input: Input::Source(source.clone()), open_input: None, uses_index: false, masks: None, ..self };
+        let loader = Loader {
+            input: Input::Source(source.clone()),
+            open_input: None,
+            caches_listing: false,
+            masks: None,
+            ..self
+        };
         #[cfg(feature = "tables")]
         let loader = loader.table(crate::source::TableOptions::new());
         Ok((loader, source))
@@ -448,7 +453,7 @@ impl Loader {
     /// // Batches of 128 documents of up to 64 tokens, 64 of up to 128, 32 of up to 256, or 16 longer ones.
     /// let lengths = (0..50_000).map(|document| number_of_tokens(document).min(512));
     /// let loader = Loader::new("documents.tar").drop_field("image").drop_field("label").shuffle(1).batch_size(128);
-    /// let loader = loader.field("tokens.npy", Ragged::new(Dtype::I64, [], 512).truncated());
+    /// let loader = loader.field("tokens.npy", Ragged::new(Dtype::I64, [], 512).truncate());
     /// let batches = loader.buckets(lengths, [64, 128, 256]).budget(8192).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```

@@ -57,8 +57,8 @@ impl ImageProblem {
         reason
     }
 
-    /// Returns whether this image makes the pack fail when `keep_bad` is off. `strict` also rejects
-    /// damaged images that can be decoded.
+    /// Returns whether this image makes the pack fail when `keep_undecodable` is off. `strict` also
+    /// rejects damaged images that can be decoded.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             ImageProblem::Unfit(_) => false,
@@ -122,7 +122,7 @@ impl BadImages {
             ErrorKind::Decode,
             format!(
                 "{} of {} images {problem_text}, so the pack was not finished: {}{rest_text}; to store such images unchanged, use \
-                 keep_bad(true)",
+                 keep_undecodable(true)",
                 self.bad_count,
                 self.image_count,
                 descriptions.collect::<Vec<_>>().join("; ")

@@ -22,8 +22,8 @@ const MAX_NAMES_IN_MESSAGE: usize = 10;
 ///
 /// A merge checks that all parts exist, that they were packed from the same source with the same
 /// options, that no sample is missing or duplicated, and that the checksums of all shards are
-/// correct (see [`Merge::quick`]). In a folder, the merge then renames the shards. Finally, it
-/// writes the manifest of the dataset. An interrupted merge can be run again.
+/// correct (see [`Merge::skip_checksums`]). In a folder, the merge then renames the shards.
+/// Finally, it writes the manifest of the dataset. An interrupted merge can be run again.
 ///
 /// ```no_run
 /// use warpfeed::pack::Merge;
@@ -37,7 +37,7 @@ const MAX_NAMES_IN_MESSAGE: usize = 10;
 pub struct Merge {
     pub(super) target: PathBuf,
     force: bool,
-    quick: bool,
+    skip_checksums: bool,
     pub(super) stores: Stores,
 }
 
@@ -59,7 +59,7 @@ impl Merge {
     }
 
     pub(super) fn with_stores(target: &Path, stores: Stores) -> Self {
-        Merge { target: target.to_owned(), force: false, quick: false, stores }
+        Merge { target: target.to_owned(), force: false, skip_checksums: false, stores }
     }
 
     /// Sets whether to replace an existing dataset with the same name. The default is false. A
@@ -71,8 +71,8 @@ impl Merge {
 
     /// Sets whether to check only the sizes of the shards. By default, the checksums are checked as
     /// well, which requires reading the whole dataset.
-    pub fn quick(mut self, quick: bool) -> Self {
-        self.quick = quick;
+    pub fn skip_checksums(mut self, skip_checksums: bool) -> Self {
+        self.skip_checksums = skip_checksums;
         self
     }
 
@@ -176,7 +176,7 @@ impl Merge {
         part_of: &(dyn Fn(u64) -> Option<(u64, u64)> + Sync),
     ) -> Result<()> {
         let describe_damage = |number: u64, entry: &ShardEntry| -> Result<Option<String>> {
-            let is_sound = destination.has_shard(number, state, entry, !self.quick)?;
+            let is_sound = destination.has_shard(number, state, entry, !self.skip_checksums)?;
             let name =
                 || destination.shard_path(number, state).file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((!is_sound).then(|| match part_of(entry.first) {

@@ -43,7 +43,7 @@ pub struct Pack<'a> {
     recode: Option<Recode>,
     workers: usize,
     force: bool,
-    keep_bad: bool,
+    keep_undecodable: bool,
     strict: bool,
     retries: usize,
     codecs: Codecs,
@@ -80,7 +80,7 @@ impl<'a> Pack<'a> {
             recode: None,
             workers: 0,
             force: false,
-            keep_bad: false,
+            keep_undecodable: false,
             strict: false,
             retries: source::RETRIES,
             codecs: Codecs::new(),
@@ -171,15 +171,15 @@ impl<'a> Pack<'a> {
     /// Every image is checked as with [`EncodedImage::check`](crate::decode::EncodedImage::check),
     /// even if the [`Recode`] does not decode images. If images require a custom codec, add it with
     /// [`codec`](Pack::codec).
-    pub fn keep_bad(mut self, keep: bool) -> Self {
-        self.keep_bad = keep;
+    pub fn keep_undecodable(mut self, keep: bool) -> Self {
+        self.keep_undecodable = keep;
         self
     }
 
     /// Sets whether images that can be decoded but are
     /// [damaged](crate::decode::Condition::Tolerated) cause an error. By default, such images are
-    /// packed, and listed in [`Report::damaged`]. If [`keep_bad`](Pack::keep_bad) is set, this
-    /// option has no effect.
+    /// packed, and listed in [`Report::damaged`]. If [`keep_undecodable`](Pack::keep_undecodable)
+    /// is set, this option has no effect.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
@@ -290,7 +290,7 @@ impl<'a> Pack<'a> {
     /// - If the target cannot be written. The error names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. The message
     ///   states their number, and the indices and keys of the first ten. The error is returned
-    ///   after all samples have been read. See [`keep_bad`](Pack::keep_bad) and
+    ///   after all samples have been read. See [`keep_undecodable`](Pack::keep_undecodable) and
     ///   [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
@@ -352,7 +352,7 @@ impl<'a> Pack<'a> {
             let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
             // This process has just written the shards or compared their checksums, so a quick
             // check is enough.
-            let merged = Merge::with_stores(target, stores).force(force).quick(true).run()?;
+            let merged = Merge::with_stores(target, stores).force(force).skip_checksums(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {
             Err(Error::config("the name of the target must end in .lmdb or .tar, which determines the format")
@@ -480,7 +480,7 @@ impl<'a> Pack<'a> {
             images: &self.images,
             retries: self.retries,
             workers: self.workers,
-            keep_bad: self.keep_bad,
+            keep_undecodable: self.keep_undecodable,
             strict: self.strict,
         }
     }

@@ -35,8 +35,8 @@ pub(super) struct Packer<'a> {
 
 impl Packer<'_> {
     /// Packs the part, writes its manifest, and returns the entries of its shards. Fails on a bad
-    /// image unless `keep_bad` is set. Also fails if the target contains a dataset or parts with a
-    /// different plan, unless `force` is set.
+    /// image unless `keep_undecodable` is set. Also fails if the target contains a dataset or parts
+    /// with a different plan, unless `force` is set.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {
             return self.check_merged_shards(&manifest);
@@ -256,7 +256,7 @@ impl Packer<'_> {
         for (entry, number) in complete_entries.into_iter().zip(numbers) {
             if entry.first != next_position
                 || entry.name != dest::shard_name(self.destination, number)
-                || !entry.counts.is_allowed(self.pipeline.keep_bad, self.pipeline.strict)
+                || !entry.counts.is_allowed(self.pipeline.keep_undecodable, self.pipeline.strict)
                 || !self.destination.has_shard(number, state, &entry, self.compares_checksums)?
             {
                 break;

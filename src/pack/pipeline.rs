@@ -58,7 +58,7 @@ pub(super) struct Pipeline<'a> {
     pub(super) images: &'a [String],
     pub(super) retries: usize,
     pub(super) workers: usize,
-    pub(super) keep_bad: bool,
+    pub(super) keep_undecodable: bool,
     pub(super) strict: bool,
 }
 
@@ -175,7 +175,7 @@ impl Pipeline<'_> {
             bad_images.count_images(sample.images.len());
             for image in &sample.images {
                 if let Some(problem) =
-                    image.problem.as_ref().filter(|problem| !self.keep_bad && problem.is_bad(self.strict))
+                    image.problem.as_ref().filter(|problem| !self.keep_undecodable && problem.is_bad(self.strict))
                 {
                     bad_images.add(index as u64, &sample.key, problem);
                 }

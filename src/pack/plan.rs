@@ -71,7 +71,7 @@ impl Plan {
         };
         let probes = Selection::Listed((0..probe_count).map(probe_index).collect());
         let (mut hash, mut probe_bytes, mut member) = (Hash::default(), 0, Vec::new());
-        let lenient_pipeline = Pipeline { keep_bad: true, ..*pipeline };
+        let lenient_pipeline = Pipeline { keep_undecodable: true, ..*pipeline };
         lenient_pipeline.for_each(&probes, 0..probe_count, &mut |index, prepared, _| {
             member.clear();
             member::append_sample(&prepared.sample()?, "", &mut member)?;

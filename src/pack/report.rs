@@ -70,7 +70,7 @@ pub struct Report {
     /// The first 10,000 images in `not_recoded_count`, and the reasons.
     pub not_recoded: Vec<ImageIssue>,
     /// Number of images in `not_recoded_count` that cannot be decoded. The number is 0 unless
-    /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
+    /// [`keep_undecodable`](crate::pack::Pack::keep_undecodable) is set.
     pub undecodable_count: u64,
     /// Number of images that can be decoded but are damaged. They were stored nevertheless.
     pub damaged_count: u64,
@@ -169,8 +169,8 @@ impl Counts {
     }
 
     /// Returns whether a pack with these options would store all counted images.
-    pub(super) fn is_allowed(&self, keep_bad: bool, strict: bool) -> bool {
-        keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
+    pub(super) fn is_allowed(&self, keep_undecodable: bool, strict: bool) -> bool {
+        keep_undecodable || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
 
     pub(super) fn into_report(self, duplicate_keys: u64, written: Written) -> Report {

@@ -100,7 +100,11 @@ mod tests {
                 Stats { decode: stage(400, 36.0), cores: 8, ..decoder() },
                 "workers(8), one per core",
             ),
-            (Bottleneck::Slots, Stats { slot: stage(100, 3.0), ..decoder() }, "no batch was free for 30 % of the time"),
+            (
+                Bottleneck::Slots,
+                Stats { slot_wait: stage(100, 3.0), ..decoder() },
+                "no batch was free for 30 % of the time",
+            ),
             (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for a response 40 % of the time"),
         ];
         for (limit, stats, words) in cases {

@@ -38,7 +38,7 @@ const MIN_START_SHARE: f64 = 0.25;
 ///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
 ///    The wait that slow samples cause is their excess over the time of a typical sample, or the
 ///    time in which the consumer waited for a single batch while all later batches were
-///    [complete](Stats::behind), whichever is longer. The time that workers [waited for a
+///    [complete](Stats::straggler_wait), whichever is longer. The time that workers [waited for a
 ///    core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the average
 ///    number of bytes. Smaller samples that were slow at the same moment on several workers do not
 ///    count, because the samples themselves are not the cause.

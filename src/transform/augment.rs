@@ -72,7 +72,7 @@ impl Augment {
     /// ```
     /// use warpfeed::transform::{Augment, Border};
     ///
-    /// let cifar = Augment::random_crop(32).padding(4).border(Border::Reflect).flip(0.5);
+    /// let cifar = Augment::random_crop(32).padding(4).padding_mode(Border::Reflect).flip(0.5);
     /// # cifar.check().unwrap();
     /// ```
     pub fn random_crop(side: u32) -> Self {
@@ -217,8 +217,8 @@ impl Augment {
     /// a loader with a mask, boxes or any other field that is transformed with the image accepts
     /// only the constant border.
     #[must_use]
-    pub fn border(self, shows: Border) -> Self {
-        self.then(Setting::Border { shows })
+    pub fn padding_mode(self, mode: Border) -> Self {
+        self.then(Setting::PaddingMode { mode })
     }
 
     /// If the padded image is smaller than the crop along an axis, widens the border on both sides

@@ -273,9 +273,9 @@ mod tests {
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));
-        let e = plan(&crop.clone().border(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
+        let e = plan(&crop.clone().padding_mode(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
         assert_eq!(e.cause(), "the image of 40x9 is too small for a border of 21 pixels (reflect)");
-        plan(&crop.border(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
+        plan(&crop.padding_mode(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
         let full_plan = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
         assert_eq!((corner(&full_plan), full_plan.target), ((0, 0), Rect::new(0, 0, 16, 16)));
     }

@@ -111,7 +111,7 @@ impl Augment {
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
-        let borders = self.repeats_borders().then_some("border");
+        let borders = self.repeats_borders().then_some("padding_mode");
         self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joining_steps()).collect()
     }
 

@@ -85,7 +85,7 @@ impl Setting {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::pad_to"),
             Setting::ZoomOut { .. } => ("zoom_out", "Augment::iou_crop"),
             Setting::Padding { .. } => ("padding", "Augment::random_crop"),
-            Setting::Border { .. } => ("border", "Augment::random_crop"),
+            Setting::PaddingMode { .. } => ("padding_mode", "Augment::random_crop"),
             Setting::PadIfNeeded {} => ("pad_if_needed", "Augment::random_crop"),
             Setting::Scale { .. } => ("scale", "the random crop of Augment::train"),
             Setting::Ratio { .. } => ("ratio", "the random crop of Augment::train"),
@@ -105,7 +105,7 @@ impl Settings {
                 *zoom = Some(Zoom { probability, scale: [low, high] });
             }
             (&Setting::Padding { pixels }, Crop::Padded { padding, .. }) => *padding = pixels,
-            (&Setting::Border { shows }, Crop::Padded { border, .. }) => *border = shows,
+            (&Setting::PaddingMode { mode }, Crop::Padded { border, .. }) => *border = mode,
             (Setting::PadIfNeeded {}, Crop::Padded { if_needed, .. }) => *if_needed = true,
             (&Setting::Scale { low, high }, Crop::Random { scale, .. }) => *scale = [low, high],
             (&Setting::Ratio { low, high }, Crop::Random { ratio, .. }) => *ratio = [low, high],

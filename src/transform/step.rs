@@ -63,7 +63,7 @@ pub(super) enum Setting {
     ZoomOut { probability: f64, low: f64, high: f64 },
     Fill { red: u8, green: u8, blue: u8 },
     Padding { pixels: u32 },
-    Border { shows: Border },
+    PaddingMode { mode: Border },
     PadIfNeeded {},
     Interpolation { filter: Interpolation },
     Antialias { on: bool },

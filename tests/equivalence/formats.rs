@@ -206,7 +206,7 @@ fn tar(dataset: &RandomDataset, root: &Path) -> String {
 fn shards(dataset: &RandomDataset, root: &Path) -> String {
     // Damaged images are copied byte for byte.
     let source = memory(dataset);
-    let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
+    let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_undecodable(true).shard_samples(SHARD as u64);
     pack.to(root.join("dataset.tar")).unwrap();
     one_of(dataset, &["", "dataset.tar", "dataset.manifest.json"])
 }

@@ -218,7 +218,7 @@ fn packed(source: &dyn Source, random: &mut Random, root: &Path) -> Vec<String> 
     let _ = fs::remove_dir_all(&out);
     fs::create_dir_all(&out).unwrap();
     let recode = random.pick(&[Recode::KeepBytes, Recode::Lossless, Recode::MaxSide(20)]);
-    let mut pack = Pack::new(source).recode(recode).workers(1 + random.below(3)).keep_bad(random.one_in(2));
+    let mut pack = Pack::new(source).recode(recode).workers(1 + random.below(3)).keep_undecodable(random.one_in(2));
     let name = match random.below(3) {
         0 => "x.lmdb",
         1 => "x.tar",

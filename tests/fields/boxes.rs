@@ -343,7 +343,7 @@ fn a_bad_box_fails_with_its_coordinates() {
         assert_eq!(
             cause(three),
             "field \"boxes\": 3 boxes remain after the crop, but Boxes::new(2) allows at most 2: use Boxes::new(3) or more, or \
-                    .truncated()"
+                    .truncate()"
         );
         let units = fails(&[("boxes.json", "[[0,0,1,1]]"), ("boxes.units.txt", "miles")], Boxes::new(2));
         assert!(units.cause().contains("has the units \"miles\""), "{units}");
@@ -384,7 +384,7 @@ fn box_annotations_must_match_the_number_of_boxes() {
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MAX_BOXES]);
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
-        assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+        assert_eq!(plain(sample, Boxes::new(2).truncate()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     });
 }
 

@@ -232,7 +232,7 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     };
     let e = few(Boxes::new(1)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.cause().contains("boxes remain after the crop, but Boxes::new(1)"), "{e}");
-    let (every_box, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
+    let (every_box, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncate()), 0));
     for (sample, [image, boxes, classes]) in &cut {
         assert!(
             *image == every_box[sample][0]

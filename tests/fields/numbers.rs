@@ -98,10 +98,10 @@ fn too_many_rows_fail_unless_truncated() {
         (
             Some(5),
             "field \"tokens\" has 5 rows, but Ragged::new(.., 4) allows at most 4: use Ragged::new(.., 5) or more, \
-         or .truncated()"
+         or .truncate()"
         )
     );
-    let cut = all_batches(loader().field("tokens", rows().truncated()));
+    let cut = all_batches(loader().field("tokens", rows().truncate()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes: expected 16 bytes for each row"));

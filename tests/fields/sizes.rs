@@ -329,7 +329,7 @@ fn a_custom_transform_gets_padding_inside_the_image() {
     for augment in [
         Augment::letterbox(48, 48).rotate(30.0),
         Augment::random_crop(48).padding(4).pad_if_needed(),
-        Augment::random_crop(48).padding(4).border(Border::Edge).pad_if_needed(),
+        Augment::random_crop(48).padding(4).padding_mode(Border::Edge).pad_if_needed(),
     ] {
         let check = |image: &mut ImageMut<'_>, _: &mut Rng| {
             assert_eq!((image.width(), image.height()), (48, 48));

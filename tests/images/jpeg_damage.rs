@@ -92,7 +92,7 @@ fn sets(root: &Path, file: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::write(root.join("set/a/whole.jpg"), file).unwrap();
     let folder = open(root.join("set")).unwrap();
     for name in ["x.lmdb", "x.tar"] {
-        Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.join(name)).unwrap();
+        Pack::new(&*folder).recode(Recode::KeepBytes).keep_undecodable(true).to(root.join(name)).unwrap();
     }
     ["set", "x.lmdb", "x.tar"].map(|name| open(root.join(name)).unwrap())
 }

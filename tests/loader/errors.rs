@@ -109,21 +109,25 @@ fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     for (loader, path, words) in [
         (Loader::new(&folder).table(columns()), Some(&folder), "table describes columns"),
         (source().table(columns()), None, "table describes columns"),
-        (Loader::new(&table).table(columns()).index(true), Some(&table), "index(true) saves the listing"),
-        (source().index(true), None, "index(true) saves the listing"),
+        (
+            Loader::new(&table).table(columns()).cache_listing(true),
+            Some(&table),
+            "cache_listing(true) saves the listing",
+        ),
+        (source().cache_listing(true), None, "cache_listing(true) saves the listing"),
         (Loader::new(&numbers).table(TableOptions::new().root("x")), Some(&numbers), "root of TableOptions applies to"),
     ] {
         let e = eval(loader).unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
         assert_eq!(e.path(), path.map(|path| &**path), "{e}");
     }
-    let e = source::Options::new().index(true).open(&table).err().unwrap();
-    assert!(e.cause().contains("index(true) saves the listing"), "{e}");
+    let e = source::Options::new().cache_listing(true).open(&table).err().unwrap();
+    assert!(e.cause().contains("cache_listing(true) saves the listing"), "{e}");
     // An option is accepted if at least one dataset uses it, if a dataset was opened with it, or if
     // it has its default value.
-    let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
+    let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).cache_listing(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();
     eval(half).unwrap();
-    eval(Loader::new(&folder).table(TableOptions::new()).index(false)).unwrap();
+    eval(Loader::new(&folder).table(TableOptions::new()).cache_listing(false)).unwrap();
 }

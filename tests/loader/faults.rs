@@ -436,7 +436,7 @@ fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     }
     let pack = |name: &str| {
         let source = warpfeed::source::open(&set).unwrap();
-        let pack = Pack::new(&*source).recode(Recode::KeepBytes).keep_bad(true);
+        let pack = Pack::new(&*source).recode(Recode::KeepBytes).keep_undecodable(true);
         pack.to(root.join(name)).unwrap().written.paths[0].clone()
     };
     [set.join("a/trunc.JPEG"), pack("x.tar"), pack("x.lmdb")]

@@ -60,7 +60,7 @@ static SETTERS: &[Setter] = &[
         let store: Arc<dyn Store> = Arc::new(Objects::of(w.root, "two://data"));
         Ok(l.stores([("two", store)]))
     }),
-    setter("index", Shows(|run, _| run.indexed), |l, _| Ok(l.index(true))),
+    setter("cache_listing", Shows(|run, _| run.indexed), |l, _| Ok(l.cache_listing(true))),
     setter("masks", Shows(|run, _| run.has("mask") && run.masks_fit()), |l, _| {
         Ok(l.masks("masks").field("mask", Mask::new(Dtype::U8)))
     }),

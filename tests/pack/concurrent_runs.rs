@@ -70,9 +70,9 @@ fn a_second_run_to_the_same_target_is_refused() {
         let target = root.path().join(name);
         let mut refused = 0;
         let (first, second) = (Numbered::new(1, 900), Numbered::new(2, 900));
-        let pack = Pack::new(&first).workers(1).keep_bad(true).force(force).progress(|progress| {
+        let pack = Pack::new(&first).workers(1).keep_undecodable(true).force(force).progress(|progress| {
             if progress.samples % 300 == 7 {
-                let e = Pack::new(&second).keep_bad(true).force(force).to(&target).unwrap_err();
+                let e = Pack::new(&second).keep_undecodable(true).force(force).to(&target).unwrap_err();
                 assert!(is_refused(&e, &target), "{e}");
                 refused += 1;
             }
@@ -80,7 +80,7 @@ fn a_second_run_to_the_same_target_is_refused() {
         assert_eq!(pack.to(&target).unwrap().samples, 900);
         assert_eq!((refused, set_at(&target)), (3, (1, 900)), "{name}");
         assert!(names(root.path()).iter().all(|name| !name.contains("partial")), "{:?}", names(root.path()));
-        let after = Pack::new(&second).keep_bad(true).force(true).to(&target).unwrap();
+        let after = Pack::new(&second).keep_undecodable(true).force(true).to(&target).unwrap();
         assert_eq!((after.samples, set_at(&target)), (900, (2, 900)));
     }
 }
@@ -90,7 +90,7 @@ fn a_second_run_to_the_same_target_is_refused() {
 fn pack_without_end() {
     let Some(target) = std::env::var_os(TARGET) else { return };
     let endless = Numbered { set: 1, len: 1_000_000, pause: Duration::from_micros(200) };
-    let _ = Pack::new(&endless).workers(1).keep_bad(true).to(target);
+    let _ = Pack::new(&endless).workers(1).keep_undecodable(true).to(target);
 }
 
 #[test]
@@ -107,13 +107,13 @@ fn a_run_removes_the_files_of_a_killed_process() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let before = names(&folder);
-        let refused = Pack::new(&Numbered::new(2, 10)).keep_bad(true).to(&target).unwrap_err();
+        let refused = Pack::new(&Numbered::new(2, 10)).keep_undecodable(true).to(&target).unwrap_err();
         let (runs, after) = (process.try_wait().unwrap().is_none(), names(&folder));
         process.kill().unwrap();
         process.wait().unwrap();
         assert!(runs && is_refused(&refused, &target), "{refused}");
         assert_eq!(before, after);
-        assert_eq!(Pack::new(&Numbered::new(2, 10)).keep_bad(true).to(&target).unwrap().samples, 10);
+        assert_eq!(Pack::new(&Numbered::new(2, 10)).keep_undecodable(true).to(&target).unwrap().samples, 10);
         assert_eq!((set_at(&target), names(&folder)), ((2, 10), vec![name.to_owned()]));
     }
 }
@@ -130,7 +130,7 @@ fn concurrent_replacements_leave_one_complete_dataset() {
                 scope.spawn(move || {
                     for _ in 0..10 {
                         let source = Numbered::new(set, 20 + usize::from(set));
-                        match Pack::new(&source).workers(1).keep_bad(true).force(true).to(target) {
+                        match Pack::new(&source).workers(1).keep_undecodable(true).force(true).to(target) {
                             Ok(report) => {
                                 assert_eq!(report.samples, 20 + u64::from(set));
                                 *done.lock().unwrap() += 1;
@@ -177,7 +177,7 @@ fn old_shards_are_removed_before_new_ones_get_their_names() {
 fn replacing_a_packed_dataset_replaces_its_manifest() {
     let root = tempfile::tempdir().unwrap();
     let set = Memory::new((0..4).map(|i| OwnedSample::new(i.to_string()).field("bin", vec![1; 10])).collect());
-    Pack::new(&set).keep_bad(true).shard_samples(2).to(root.path().join("x.tar")).unwrap();
+    Pack::new(&set).keep_undecodable(true).shard_samples(2).to(root.path().join("x.tar")).unwrap();
     assert!(root.path().join("x.manifest.json").exists());
     shards(root.path(), 2, 3, true).unwrap();
     assert_eq!(set_at(root.path()), (2, 3));

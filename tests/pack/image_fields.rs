@@ -109,7 +109,7 @@ fn a_damaged_image_field_is_named_with_its_field() {
     let damaged = png(3)[..200].to_vec();
     let damaged_source = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
     let pack = |keep: bool, name: &str| {
-        let pack = Pack::new(&damaged_source).images(["left"]).keep_bad(keep);
+        let pack = Pack::new(&damaged_source).images(["left"]).keep_undecodable(keep);
         pack.recode(Recode::Quality { quality: 90, max_side: None }).to(root.path().join(name))
     };
     let e = pack(false, "a.tar").unwrap_err().to_string();

@@ -485,9 +485,10 @@ fn merging_counts_the_bad_images_of_all_parts() {
     let root = tempfile::tempdir().unwrap();
     let e = pack_part(&set, root.path(), (1, 2)).unwrap_err();
     assert!(e.cause().starts_with("2 of 20 images cannot be decoded") && e.cause().contains("sample 22 (022)"), "{e}");
-    let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
+    let pack =
+        |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_undecodable(true).to(root.path().join("x.tar"));
     assert_eq!((pack(0).unwrap().not_recoded_count, pack(1).unwrap().not_recoded_count), (2, 2));
-    // Without `keep_bad`, shards with these images are packed again.
+    // Without `keep_undecodable`, shards with these images are packed again.
     assert!(pack_part(&set, root.path(), (1, 2)).is_err());
     let report = merge(root.path()).run().unwrap().report;
     assert_eq!((report.samples, report.not_recoded_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
@@ -575,7 +576,7 @@ fn concurrent_merges_leave_one_dataset() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     start.wait();
-                    let merged = merge(root.path()).quick(true).run().unwrap();
+                    let merged = merge(root.path()).skip_checksums(true).run().unwrap();
                     assert_eq!((merged.report.samples, merged.orphans.len()), (48, 0));
                 });
             }
@@ -596,7 +597,7 @@ fn a_merge_never_uses_a_shard_of_the_old_dataset() {
     (0..2).for_each(|number| drop(forced(&new, root.path(), (number, 2)).unwrap()));
     let lost = find_file(root.path(), "x-000003.tar.", ".partial");
     fs::remove_file(&lost).unwrap();
-    let e = merge(root.path()).force(true).quick(true).run().unwrap_err();
+    let e = merge(root.path()).force(true).skip_checksums(true).run().unwrap_err();
     assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&old));
     forced(&new, root.path(), (0, 2)).unwrap();

@@ -97,7 +97,7 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     let folder = folder(&path("images"));
-    let report = Pack::new(&*folder).keep_bad(true).to(path("a.lmdb")).unwrap();
+    let report = Pack::new(&*folder).keep_undecodable(true).to(path("a.lmdb")).unwrap();
     assert_eq!((report.samples, report.repacked, report.kept, report.not_recoded_count), (25, 23, 1, 1), "{report:?}");
     assert_eq!((report.undecodable_count, report.damaged_count), (1, 0));
     let a = open(path("a.lmdb")).unwrap();
@@ -106,12 +106,12 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     assert_ne!(images(&*a), images(&*folder));
 
     // Packing again saves no space, so the bytes do not change.
-    let shards = Pack::new(&*a).keep_bad(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
+    let shards = Pack::new(&*a).keep_undecodable(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
     assert!(shards.written.paths.len() > 2, "{shards:?}");
     assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");
     let b = open(path("shards")).unwrap();
     assert_eq!((b.kind(), read_all(&*b)), ("tar", read_all(&*a)));
-    Pack::new(&*b).keep_bad(true).to(path("c.lmdb")).unwrap();
+    Pack::new(&*b).keep_undecodable(true).to(path("c.lmdb")).unwrap();
     let c = open(path("c.lmdb")).unwrap();
     assert_eq!(read_all(&*c), read_all(&*a));
     for set in [a, b, c] {
@@ -126,7 +126,7 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
     let folder = folder(&root.path().join("images"));
     let pack = |workers: usize| {
         let target = root.path().join(format!("{workers}.tar"));
-        let report = Pack::new(&*folder).keep_bad(true).workers(workers).to(&target).unwrap();
+        let report = Pack::new(&*folder).keep_undecodable(true).workers(workers).to(&target).unwrap();
         let bytes = fs::read(target).unwrap();
         assert_eq!(report.written.bytes, bytes.len() as u64);
         bytes
@@ -139,7 +139,8 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
 fn keep_bytes_stores_files_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let folder = folder(&root.path().join("images"));
-    let report = Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.path().join("kept.tar")).unwrap();
+    let report =
+        Pack::new(&*folder).recode(Recode::KeepBytes).keep_undecodable(true).to(root.path().join("kept.tar")).unwrap();
     assert_eq!((report.kept, report.not_recoded_count, report.bytes_in), (24, 1, report.bytes_out));
     assert_eq!(read_all(&*open(root.path().join("kept.tar")).unwrap()), read_all(&*folder));
 }
@@ -156,11 +157,11 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::Raw(RawSize::Shorter(32)), Recode::Quality { quality: 50, max_side: None }]
     {
-        let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true);
+        let pack = Pack::new(&set).recode(recode).force(true).keep_undecodable(true);
         let report = pack.to(root.path().join("x.lmdb")).unwrap();
         let [image] = &report.not_recoded[..] else { panic!("{report:?}") };
         assert_eq!((image.index, &*image.key, report.not_recoded_count), (1, "cut", 1));
-        assert!(refused.reason.starts_with("jpeg "), "{refused:?}");
+        assert!(image.reason.starts_with("jpeg "), "{image:?}");
         assert_eq!(report.duplicate_keys, 1, "two samples are valid");
         let packed = open(root.path().join("x.lmdb")).unwrap();
         let expected = OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3);
@@ -194,7 +195,8 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
                 "{e}"
             );
             assert!(
-                e.cause().contains("; sample 2 (cut): jpeg ends at byte ") && e.cause().contains("keep_bad(true)"),
+                e.cause().contains("; sample 2 (cut): jpeg ends at byte ")
+                    && e.cause().contains("keep_undecodable(true)"),
                 "{e}"
             );
             assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
@@ -207,11 +209,11 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
 }
 
 #[test]
-fn keep_bad_keeps_and_counts_bad_images() {
+fn keep_undecodable_keeps_and_counts_bad_images() {
     let set = four_samples_two_bad();
     let root = tempfile::tempdir().unwrap();
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
-        let pack = Pack::new(&set).recode(recode).force(true).keep_bad(true).strict(true);
+        let pack = Pack::new(&set).recode(recode).force(true).keep_undecodable(true).strict(true);
         let r = pack.to(root.path().join("x.tar")).unwrap();
         assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.not_recoded_count, "{r:?}");
         assert_eq!((r.samples, r.not_recoded_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
@@ -251,7 +253,7 @@ fn quality_recodes_every_image_as_a_smaller_jpeg() {
     let folder = folder(&root.path().join("images"));
     let target = root.path().join("small.lmdb");
     let smaller = Recode::Quality { quality: 60, max_side: Some(128) };
-    let report = Pack::new(&*folder).recode(smaller).keep_bad(true).to(&target).unwrap();
+    let report = Pack::new(&*folder).recode(smaller).keep_undecodable(true).to(&target).unwrap();
     assert_eq!((report.encoded, report.not_recoded_count), (24, 1));
     assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
     let small = open(&target).unwrap();
@@ -403,7 +405,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
         let slow = Slow(AtomicUsize::new(0));
-        let pack = Pack::new(&slow).keep_bad(true);
+        let pack = Pack::new(&slow).keep_undecodable(true);
         // An LMDB has no shards.
         let shards = target.to_str().is_some_and(|target| target.ends_with(".tar"));
         let _ = if shards { pack.shard_size(2_000_000) } else { pack }.to(target);
@@ -457,7 +459,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
             unreachable!("packing fails earlier")
         }
     }
-    let e = Pack::new(&slow).workers(2).keep_bad(true).to_writer(Box::new(Refuses(0))).unwrap_err();
+    let e = Pack::new(&slow).workers(2).keep_undecodable(true).to_writer(Box::new(Refuses(0))).unwrap_err();
     assert_eq!((e.sample(), e.key(), e.cause()), (Some(19), Some("k"), "disk full"));
     let read = slow.0.load(Ordering::Relaxed);
     assert!(read <= 20 + 2 * 8, "{read} samples were read for 20 that were written");

@@ -445,8 +445,8 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(samples(&*open(path_of("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
     let dataset = Voc::open(path_of("")).unwrap();
     assert_eq!((dataset.len(), sample(&dataset, 0)), (3, a.clone()));
-    let from_zero = sample(&Voc::from_zero(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
-    assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
+    let zero_based = sample(&Voc::zero_based(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
+    assert_eq!(array(&zero_based, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
     // If a name is not a standard class, the names in the files become the classes.
     fs::write(path_of("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(path_of("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();

@@ -78,14 +78,14 @@ type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
 /// the clip from `start`, or `None` after the end of the video.
 fn naive(
     len: usize,
-    (frames, per_video, jitter): (usize, usize, usize),
+    (frames, clips_per_video, jitter): (usize, usize, usize),
     position: impl Fn(usize, usize) -> Option<usize>,
 ) -> Vec<Expected> {
     let fits = |start: &usize| (0..frames).all(|place| position(*start, place).is_some());
     let last = (0..len).filter(fits).max().unwrap_or(0);
-    let base = |clip: usize| match per_video {
+    let base = |clip: usize| match clips_per_video {
         1 => last / 2,
-        _ => (clip as f64 * last as f64 / (per_video - 1) as f64 + 1e-9).round() as usize,
+        _ => (clip as f64 * last as f64 / (clips_per_video - 1) as f64 + 1e-9).round() as usize,
     };
     let choice = |start: usize| {
         let positions: Vec<_> = (0..frames).map(|place| position(start, place)).collect();
@@ -93,17 +93,17 @@ fn naive(
         (positions.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
     };
     let starts = |base: usize| (0..=last).filter(move |start| start.abs_diff(base) <= jitter);
-    (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
+    (0..clips_per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
 }
 
-fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -> Vec<Expected>, what: &str) {
-    assert_eq!(set.len(), VIDEOS.len() * per_video);
+fn check(set: &Clips, root: &Path, clips_per_video: usize, expected: impl Fn(&Track) -> Vec<Expected>, what: &str) {
+    assert_eq!(set.len(), VIDEOS.len() * clips_per_video);
     let mut scratch = Vec::new();
     let mut videos = BTreeMap::new();
     for index in 0..set.len() {
         let path = set.path(index).unwrap();
         let (track, all_of_video) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
-        let (base, choices) = &expected(track)[index % per_video];
+        let (base, choices) = &expected(track)[index % clips_per_video];
         let what = format!("{what}: sample {index}, {}", path.display());
         let sample = set.read(index, &mut scratch).unwrap();
         let below = path.strip_prefix(root).unwrap().with_extension("");
@@ -139,29 +139,29 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
 #[test]
 fn clips_with_a_stride_have_the_frames_of_a_naive_list() {
     let folder = folder(&VIDEOS);
-    for (frames, stride, per_video, jitter) in
+    for (frames, stride, clips_per_video, jitter) in
         [(1, 1, 1, 0), (3, 2, 3, 0), (5, 1, 2, 2), (4, 3, 1, usize::MAX), (2, 5, 4, 1), (20, 1, 2, 3), (3, 9, 1, 4)]
     {
-        let options = ClipsOptions::new(frames).stride(stride).per_video(per_video).jitter(jitter);
+        let options = ClipsOptions::new(frames).stride(stride).clips_per_video(clips_per_video).jitter(jitter);
         let set = Clips::open(folder.path(), &options).unwrap();
         assert_eq!(set.classes(), ["archery", "bowling"]);
         let expected = |track: &Track| {
             let len = track.len();
-            naive(len, (frames, per_video, jitter), |start, position| {
+            naive(len, (frames, clips_per_video, jitter), |start, position| {
                 Some(start + position * stride).filter(|&frame| frame < len)
             })
         };
-        check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
+        check(&set, folder.path(), clips_per_video, expected, &format!("{options:?}"));
     }
 }
 
 #[test]
 fn clips_with_a_frame_rate_have_the_nearest_frames() {
     let folder = folder(&VIDEOS);
-    for (frames, fps, per_video, jitter) in
+    for (frames, fps, clips_per_video, jitter) in
         [(4, 10.0, 2, 0), (3, 7.3, 1, 2), (6, 30.0, 3, 1), (5, 45.0, 1, usize::MAX), (9, 2.0, 2, 1), (1, 0.5, 2, 1)]
     {
-        let options = ClipsOptions::new(frames).fps(fps).per_video(per_video).jitter(jitter);
+        let options = ClipsOptions::new(frames).fps(fps).clips_per_video(clips_per_video).jitter(jitter);
         let set = Clips::open(folder.path(), &options).unwrap();
         let expected = |track: &Track| {
             let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
@@ -171,9 +171,9 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
                 let nearest = (0..times.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)));
                 nearest.filter(|_| target <= times[times.len() - 1] + 1e-6)
             };
-            naive(times.len(), (frames, per_video, jitter), position)
+            naive(times.len(), (frames, clips_per_video, jitter), position)
         };
-        check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
+        check(&set, folder.path(), clips_per_video, expected, &format!("{options:?}"));
     }
 }
 
@@ -206,7 +206,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(u64, String, Vec<Vec<u8>>)> {
 }
 
 fn jittered(root: &Path) -> Clips {
-    Clips::open(root, &ClipsOptions::new(3).stride(2).per_video(2).jitter(3)).unwrap()
+    Clips::open(root, &ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3)).unwrap()
 }
 
 #[test]
@@ -309,12 +309,12 @@ fn with_masks(set: &Arc<Clips>, lacking: usize) -> Zip {
 fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
     let folder = folder(&VIDEOS);
     for options in [
-        ClipsOptions::new(3).stride(2).per_video(2).jitter(3),
+        ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3),
         ClipsOptions::new(3).jitter(usize::MAX),
         ClipsOptions::new(3).stride(20),
     ] {
         let set = Arc::new(Clips::open(folder.path(), &options).unwrap());
-        let per_video = set.len() / VIDEOS.len();
+        let clips_per_video = set.len() / VIDEOS.len();
         let open = |lacking: usize| {
             Loader::source(with_masks(&set, lacking))
                 .drop_field("image")
@@ -334,7 +334,8 @@ fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
                 let (shown, masks, points) = (field("video"), field("mask"), field("points"));
                 for (row, id) in batch.ids().enumerate() {
                     let path = || set.path(id as usize).unwrap();
-                    let frames = frames_by_video.entry(id / per_video as u64).or_insert_with(|| all_frames(&path()).1);
+                    let frames =
+                        frames_by_video.entry(id / clips_per_video as u64).or_insert_with(|| all_frames(&path()).1);
                     starts.insert((id, masks[row * 3 * 64 * 96]));
                     for frame in row * 3..row * 3 + 3 {
                         let mask = &masks[frame * 64 * 96..][..64 * 96];
@@ -390,8 +391,9 @@ fn sources_report_the_size_of_their_video_frames() {
 #[test]
 fn mixture_yields_the_same_clips_as_each_dataset() {
     let (one, other) = (folder(&VIDEOS[..2]), folder(&VIDEOS[2..]));
-    let open =
-        |folder: &tempfile::TempDir| Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).per_video(2)).unwrap();
+    let open = |folder: &tempfile::TempDir| {
+        Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).clips_per_video(2)).unwrap()
+    };
     let plain = |loader: Loader| {
         let loader = loader.field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
         let mut batches = loader.batch_size(4).seed(3).host().unwrap();
@@ -417,7 +419,7 @@ fn clips_in_a_store_equal_local_ones() {
     for (name, from) in VIDEOS {
         store.put(&format!("mem://set/{name}"), fs::read(video(from)).unwrap());
     }
-    let options = ClipsOptions::new(3).stride(2).per_video(2).jitter(3);
+    let options = ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3);
     let opening = Options::new().store("mem", Arc::new(store.clone()));
     let stored = || Clips::with("mem://set", &options, &opening).unwrap();
     let local = jittered(folder.path());
@@ -478,7 +480,7 @@ fn invalid_options_fail() {
     for (options, message) in [
         (ClipsOptions::new(0), "frames=0: expected 1 to 65536"),
         (ClipsOptions::new(2).stride(0), "stride=0"),
-        (ClipsOptions::new(2).per_video(0), "per_video=0"),
+        (ClipsOptions::new(2).clips_per_video(0), "clips_per_video=0"),
         (ClipsOptions::new(2).fps(-1.0), "fps=-1"),
         (ClipsOptions::new(2).fps(f64::NAN), "fps=NaN"),
         (ClipsOptions::new(2).stride(2).fps(3.0), "set only one of stride and fps"),

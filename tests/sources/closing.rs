@@ -37,7 +37,11 @@ struct FlakyStore {
 impl FlakyStore {
     fn of(len: usize, asynchronous: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&NumberSource::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(len))
+            .shard_size(16_000)
+            .keep_undecodable(true)
+            .to(root.path().join("s.tar"))
+            .unwrap();
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();

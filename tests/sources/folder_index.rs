@@ -49,7 +49,7 @@ fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = rows_and_classes(&*open(&set).unwrap());
     for _ in 0..2 {
-        assert_eq!(rows_and_classes(&*Options::new().index(true).open(&set).unwrap()), listed);
+        assert_eq!(rows_and_classes(&*Options::new().cache_listing(true).open(&set).unwrap()), listed);
     }
     listed.0.len()
 }
@@ -88,7 +88,7 @@ fn only_the_index_is_read_while_no_folder_has_changed() {
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
     fs::remove_file(set.join("a/2.jpg")).unwrap();
     File::open(set.join("a")).unwrap().set_modified(time).unwrap();
-    let source = Options::new().index(true).open(&set).unwrap();
+    let source = Options::new().cache_listing(true).open(&set).unwrap();
     assert_eq!((source.len(), open(&set).unwrap().len()), (2, 1));
     assert!(source.read(1, &mut Vec::new()).unwrap_err().path().unwrap().ends_with("a/2.jpg"));
 }
@@ -129,7 +129,7 @@ fn the_loader_keeps_an_index_on_request_and_ranks_share_it() {
     fs::remove_file(set.join("a/1.jpg")).unwrap();
     backdate(&set, 100);
     let labels = |rank| {
-        let loader = Loader::new(&set).index(true).augment(Augment::pass_through(8, 8)).batch_size(3);
+        let loader = Loader::new(&set).cache_listing(true).augment(Augment::pass_through(8, 8)).batch_size(3);
         loader.rank(rank, 2).into_iter().next().unwrap().unwrap().keys().map(str::to_owned).collect::<Vec<_>>()
     };
     let keys: Vec<String> = std::thread::scope(|scope| {
@@ -155,7 +155,7 @@ fn a_non_utf8_name_is_one_bad_sample() {
     }
     backdate(&set, 100);
     for indexed in [false, true] {
-        let loader = || Loader::new(&set).index(indexed).augment(Augment::pass_through(8, 8));
+        let loader = || Loader::new(&set).cache_listing(indexed).augment(Augment::pass_through(8, 8));
         let e = loader().into_iter().find_map(Result::err).unwrap();
         assert_eq!((e.sample(), e.path()), (Some(1), Some(&*PathBuf::from(format!("{}/", set.display())))));
         assert_eq!(e.cause(), "the name \"a/caf\u{fffd}.png\" is not UTF-8: rename the file or folder");

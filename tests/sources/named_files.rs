@@ -99,7 +99,7 @@ fn a_pipe_in_a_dataset_is_rejected() {
             other(&path_of("shards/a.tar.index"));
             assert_eq!(Tar::open(path_of("shards/a.tar")).unwrap().len(), 4);
             other(&path_of("voc/JPEGImages.warpfeed-index"));
-            assert_eq!(Options::new().index(true).open(path_of("voc/JPEGImages")).unwrap().len(), 2);
+            assert_eq!(Options::new().cache_listing(true).open(path_of("voc/JPEGImages")).unwrap().len(), 2);
         }
     });
 }

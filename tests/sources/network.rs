@@ -35,7 +35,7 @@ struct Throttled {
 impl Throttled {
     fn new(samples: usize, rate: f64, refuses: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&NumberSource::new(samples)).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(samples)).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();

@@ -269,7 +269,11 @@ fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
 fn batches_from_a_faulty_store_equal_the_local_files() {
     exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&NumberSource::new(70)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(70))
+            .shard_size(16_000)
+            .keep_undecodable(true)
+            .to(root.path().join("s.tar"))
+            .unwrap();
         let files = Files::of(&root);
         let contents = |loader: Loader, rank: usize, ranks: usize| {
             let loader = loader.codec(NumberCodec).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2);
@@ -359,7 +363,11 @@ impl Store for Trips {
 fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
     exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&NumberSource::new(400)).shard_size(60_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(400))
+            .shard_size(60_000)
+            .keep_undecodable(true)
+            .to(root.path().join("s.tar"))
+            .unwrap();
         let store = Trips::new(Files::of(&root));
         let loader = |store: Trips| {
             let loader = Loader::new("mem://set").store("mem", store).codec(NumberCodec).augment(Augment::train(16));

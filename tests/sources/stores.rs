@@ -56,7 +56,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
-    Pack::new(&NumberSource::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    Pack::new(&NumberSource::new(40)).shard_size(16_000).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
     for (number, entry) in fs::read_dir(root.path()).unwrap().enumerate() {
         let path = entry.unwrap().path();
         assert!(number < 10, "expected at most ten shards, so that each shard number has one digit");

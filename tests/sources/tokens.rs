@@ -337,7 +337,7 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
         for (batch, dtype, end) in [(1, Dtype::U16, None), (50, Dtype::I64, None), (300, Dtype::I32, Some(END))] {
             let batches = |loader: Loader| -> Result<_> {
                 let kind = field::Tokens::new(dtype, length).vocab_size(vocabulary);
-                let kind = end.map_or_else(|| kind.clone(), |end| kind.clone().end(end));
+                let kind = end.map_or_else(|| kind.clone(), |end| kind.clone().eos_token_id(end));
                 let loader = loader.drop_field("image").drop_field("label").batch_size(batch).shuffle(3).workers(2);
                 let mut batches =
                     loader.epochs(0).on_error(OnError::Skip { max_skipped: u64::MAX }).field("tokens", kind).host()?;

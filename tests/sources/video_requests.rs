@@ -186,7 +186,7 @@ fn clips(loader: Loader, epoch: u64) -> Vec<Clip> {
 fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
     exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
-        let options = ClipsOptions::new(3).stride(2).per_video(60);
+        let options = ClipsOptions::new(3).stride(2).clips_per_video(60);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
         assert_eq!(local.len(), 60);
@@ -218,7 +218,7 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
 fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups() {
     exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
-        let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let mut epochs = Vec::new();
         for epoch in 0..2 {
@@ -247,12 +247,12 @@ fn a_drawn_clip_has_the_frames_of_the_same_choice() {
     for name in ["g2.mp4", "long.mkv", "vfr.mp4"] {
         fs::copy(videos.join(name), folder.path().join("x").join(name)).unwrap();
     }
-    let options = ClipsOptions::new(3).fps(8.0).per_video(2).jitter(4);
+    let options = ClipsOptions::new(3).fps(8.0).clips_per_video(2).jitter(4);
     let set = || Arc::new(Clips::open(folder.path(), &options).unwrap()) as Arc<dyn Source>;
     for set in [
         set(),
         Arc::new(Concat::match_labels_by_name(vec![set(), set()]).unwrap()),
-        Arc::new(Zip::by_index(vec![set(), set()]).unwrap().named(0, "other").unwrap()),
+        Arc::new(Zip::by_index(vec![set(), set()]).unwrap().with_prefix(0, "other").unwrap()),
         Classes::new(["y", "x"]).unwrap().number(set()).unwrap(),
     ] {
         let (mut all, mut drawn) = (Vec::new(), Vec::new());
@@ -281,10 +281,10 @@ fn a_drawn_clip_has_the_frames_of_the_same_choice() {
 fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files() {
     exit_on_hang(|| {
         let (folder, store, ..) = long_video();
-        let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let joined = |set: &dyn Fn() -> Arc<dyn Source>| {
-            let zip = Zip::by_index(vec![set(), set()]).unwrap().named(0, "other").unwrap();
+            let zip = Zip::by_index(vec![set(), set()]).unwrap().with_prefix(0, "other").unwrap();
             Arc::new(Concat::keep_labels(vec![set(), Arc::new(zip), set()]).unwrap())
         };
         let local = joined(&|| Arc::new(Clips::open(folder.path(), &options).unwrap()));
@@ -338,7 +338,7 @@ fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
             let (folder, store) = (tempfile::tempdir().unwrap(), SlowStore::default());
             fs::write(folder.path().join("a.mp4"), &file).unwrap();
             store.objects.put("mem://set/a.mp4", file);
-            let options = ClipsOptions::new(3).stride(9).per_video(6);
+            let options = ClipsOptions::new(3).stride(9).clips_per_video(6);
             let store_options = Options::new().store("mem", Arc::new(store.clone()));
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
             let set = Clips::with("mem://set", &options, &store_options).unwrap();
@@ -354,7 +354,7 @@ fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
 fn prefetched_groups_of_pictures_stay_within_the_budget() {
     exit_on_hang(|| {
         let (folder, store, track, _) = long_video();
-        let options = ClipsOptions::new(3).per_video(40).jitter(9);
+        let options = ClipsOptions::new(3).clips_per_video(40).jitter(9);
         let local = Clips::open(folder.path(), &options).unwrap();
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
@@ -392,7 +392,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
 fn a_video_that_changes_in_the_store_is_an_error() {
     exit_on_hang(|| {
         let (_folder, store, ..) = long_video();
-        let options = ClipsOptions::new(3).per_video(8).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).clips_per_video(8).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let set = Arc::new(Clips::with("mem://set", &options, &store_options).unwrap());
         clips(loader(set.clone()), 0);
@@ -415,7 +415,7 @@ fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
         file.truncate(file.len() / 2);
         assert!(file.len() > 16 << 20, "the video is read by groups");
         store.objects.put("mem://set/a.mp4", file);
-        let options = ClipsOptions::new(3).per_video(20);
+        let options = ClipsOptions::new(3).clips_per_video(20);
         let store_options = Options::new().store("mem", Arc::new(store));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
         let set = Clips::with("mem://set", &options, &store_options).unwrap();

@@ -20,15 +20,15 @@ use crate::progress::MeasurementBar;
 /// Measure the speed of the loader
 ///
 /// Runs the loader with batches in host memory, discards the batches, and prints statistics after a
-/// warm-up. With --step, each batch is kept for the duration of a training step; the stall fraction
-/// is then the fraction of the time in which training would wait for data. The last lines name the
-/// bottleneck of the loader.
+/// warm-up. With --step-ms, each batch is kept for the duration of a training step; the stall
+/// fraction is then the fraction of the time in which training would wait for data. The last lines
+/// name the bottleneck of the loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed bench images
   warpfeed bench train.lmdb --batch-size 256 --dtype f16 --layout nchw
-  warpfeed bench train.lmdb --step 120     # simulate a training step of 120 ms
+  warpfeed bench train.lmdb --step-ms 120     # simulate a training step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
   warpfeed bench train.lmdb --workers 4 --json | jq .samples_per_second")]
 pub(crate) struct Args {
@@ -82,7 +82,7 @@ pub(crate) struct MeasurementArgs {
     pub(crate) size: u32,
     /// Simulated duration of a training step
     #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub(crate) step: u64,
+    pub(crate) step_ms: u64,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -90,7 +90,7 @@ pub(crate) struct MeasurementArgs {
 
 impl MeasurementArgs {
     pub(crate) fn step_time(&self) -> Duration {
-        Duration::from_millis(self.step)
+        Duration::from_millis(self.step_ms)
     }
 }
 
@@ -193,7 +193,7 @@ impl Args {
                 "layout": name(&|| self.layout.to_possible_value()),
                 "workers": stats.workers,
                 "prefetch": prefetch,
-                "step_ms": self.measurement.step,
+                "step_ms": self.measurement.step_ms,
                 "samples_per_second": stats.samples_per_second(),
                 "bytes_per_second": stats.bytes_per_second(),
                 "stall_fraction": stats.stall_fraction(),

@@ -31,7 +31,7 @@ use crate::size::bytes;
 #[command(after_help = "\
 Examples:
   warpfeed doctor train.lmdb
-  warpfeed doctor train.lmdb --step 120   # simulate a training step of 120 ms
+  warpfeed doctor train.lmdb --step-ms 120   # simulate a training step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
 The disk is measured only if the dataset is not yet cached in memory.
@@ -83,7 +83,7 @@ impl Args {
                 (runs[fastest_run].0, (wait_ratio as usize).clamp(2, 8), stats)
             }
         };
-        let verdict = match (self.measurement.step, gpu_stats) {
+        let verdict = match (self.measurement.step_ms, gpu_stats) {
             (0, _) => verdict_of_best(stats),
             (_, Some(_)) => {
                 verdict_of_best(&self.decode_on_gpu(&source, workers, prefetch, self.measurement.step_time())?)

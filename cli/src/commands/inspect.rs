@@ -19,8 +19,8 @@ use crate::{Outcome, progress};
 
 /// Describe a dataset: samples, classes, formats, sizes
 ///
-/// Reads every image completely, and lists bad and damaged samples, like verify. With --headers,
-/// reads only headers.
+/// Reads every image completely, and lists bad and damaged samples, like verify. With
+/// --headers-only, reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     json: bool,
     /// Read only headers: faster, but does not find damaged pixels
     #[arg(long)]
-    headers: bool,
+    headers_only: bool,
     /// Exit with code 1 if a sample is bad or damaged
     #[arg(long)]
     strict: bool,
@@ -201,7 +201,7 @@ impl Annotated {
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let source = self.data.open(&self.path)?;
-        let report = Report::of(&*source, self.headers, self.annotation_frame);
+        let report = Report::of(&*source, self.headers_only, self.annotation_frame);
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report).map_err(std::io::Error::from)?)?;

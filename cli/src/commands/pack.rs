@@ -18,7 +18,7 @@ use crate::{Outcome, progress};
 /// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
 /// can still read them. Local files are written under names that end in .partial, and renamed once
 /// they are complete. With shards, the same command continues an interrupted run. If images cannot
-/// be decoded, the command names the first ten and does not finish packing; see --keep-bad.
+/// be decoded, the command names the first ten and does not finish packing; see --keep-undecodable.
 ///
 /// Several machines that share a folder or an object store can each pack one part of a dataset:
 /// --part 0/64, --part 1/64, and so on. --merge then checks the parts and combines them.
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     progress: Option<PathBuf>,
     /// Compare only the sizes of shards, not their checksums (with --merge)
     #[arg(long, requires = "merge")]
-    quick: bool,
+    skip_checksums: bool,
     /// Pack only the samples with the keys in this file, one per line
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
@@ -85,9 +85,9 @@ pub(crate) struct Args {
     force: bool,
     /// Store images that cannot be decoded unchanged, instead of failing
     #[arg(long)]
-    keep_bad: bool,
+    keep_undecodable: bool,
     /// Fail if an image is damaged, even if it can be decoded
-    #[arg(long, conflicts_with = "keep_bad")]
+    #[arg(long, conflicts_with = "keep_undecodable")]
     strict: bool,
     /// Leave images unchanged, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
@@ -147,7 +147,7 @@ const MAX_LISTED: usize = 10;
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         if let Some(target) = &self.merge {
-            return merge(target, self.force, self.quick);
+            return merge(target, self.force, self.skip_checksums);
         }
         if let Some(target) = &self.progress {
             return progress(target);
@@ -169,7 +169,7 @@ impl Args {
             .frames(self.frames)
             .workers(self.workers)
             .force(self.force)
-            .keep_bad(self.keep_bad)
+            .keep_undecodable(self.keep_undecodable)
             .strict(self.strict)
             .convert_to_u8(self.convert_to_u8)
             .stores(stores())
@@ -242,8 +242,8 @@ fn read_lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     Ok(text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
-    let merged = Merge::new(target).stores(stores()).force(force).quick(quick).run()?;
+fn merge(target: &Path, force: bool, skip_checksums: bool) -> Outcome {
+    let merged = Merge::new(target).stores(stores()).force(force).skip_checksums(skip_checksums).run()?;
     if !merged.orphans.is_empty() {
         let ignored = counted(merged.orphans.len() as u64, "file does", "files do");
         say(format_args!("warpfeed: warning: {ignored} not belong to the dataset and will be ignored:"));

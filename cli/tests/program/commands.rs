@@ -143,7 +143,7 @@ fn an_invalid_command_line_exits_with_code_2() {
         &["pack", "--from", "set"],
         &["pack", "set"],
         &["pack", "set", "out.tar", "--to", "out.lmdb"],
-        &["pack", "set", "out.tar", "--strict", "--keep-bad"],
+        &["pack", "set", "out.tar", "--strict", "--keep-undecodable"],
         &["pack", "--from", "set", "--to", "out.tar", "--shard-size", "1 elephant"],
         &["pack", "--from", "set", "--to", "out.lmdb", "--keep-bytes", "--quality", "80"],
         &["pack", "--from", "set", "--to", "out.lmdb", "--raw", "0x9"],
@@ -318,7 +318,7 @@ fn verify_lists_each_bad_sample_with_its_file() {
         assert_eq!(json(line)["path"], format!("set/{key}.jpg"));
     }
 
-    let shown = ok(dir.path(), &["inspect", "set", "--headers"]);
+    let shown = ok(dir.path(), &["inspect", "set", "--headers-only"]);
     assert!(shown.contains("unreadable   1; "), "the header of the truncated image is complete: {shown}");
 }
 
@@ -378,7 +378,8 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         assert!(err.contains(&format!(" ({key}): {cause}")), "{err}");
     }
     assert!(
-        err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ") && err.contains("--keep-bad"),
+        err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ")
+            && err.contains("--keep-undecodable"),
         "{err}"
     );
     let names: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
@@ -563,7 +564,7 @@ fn parts_are_packed_merged_and_verified() {
 fn pack_lists_images_that_it_could_not_recode() {
     let dir = tree();
     let [_, cut] = spoil(&dir.path().join("set"));
-    let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-bad"]);
+    let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-undecodable"]);
     assert_eq!(output.status.code(), Some(0));
     let err = text(&output.stderr);
     assert!(err.contains("were stored unchanged:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
@@ -676,7 +677,7 @@ fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
         last.starts_with("Loader::new(\"set\").batch_size(4).shuffle(42).augment(Augment::train(32)).workers("),
         "{last}"
     );
-    let report = json(&ok(dir.path(), &[&args[..], &["--json", "--step", "5"]].concat()));
+    let report = json(&ok(dir.path(), &[&args[..], &["--json", "--step-ms", "5"]].concat()));
     assert!(report["alone"]["decode_seconds_per_sample"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["verdict"]["text"].is_string() && report["runs"].as_array().unwrap().len() >= 2, "{report}");
 }

@@ -49,5 +49,5 @@ fn every_command_uses_the_given_columns_and_classes() {
             && stderr.contains("not in the list"),
         "{stderr}"
     );
-    ok(dir, &["inspect", "set", "--index"]);
+    ok(dir, &["inspect", "set", "--cache-listing"]);
 }

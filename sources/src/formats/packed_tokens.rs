@@ -58,7 +58,8 @@ impl Packing {
         if !(1..=MAX_TOKENS).contains(&length) || window_documents == 0 || max_documents == 0 {
             return Err(Error::config(format!(
                 "invalid packing (length={length}, max_documents={max_documents}, \
-                 window_documents={window_documents}): expected a length of 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
+                 window_documents={window_documents}): expected a length of 1 to {MAX_TOKENS} tokens, and at \
+                 least 1 document per row and per window"
             )));
         }
         for (name, token) in [("end of a document", eos_token_id), ("padding", pad_token_id)] {

@@ -27,7 +27,7 @@ use crate::stats::NetworkStats;
 /// datasets in which the same sample has different keys, such as the row numbers of an array.
 ///
 /// **Fields.** Reading a sample fails if two datasets have a field of the same name.
-/// [`named`](Zip::named) adds a prefix to the fields of a dataset.
+/// [`named`](Zip::with_prefix) adds a prefix to the fields of a dataset.
 ///
 /// The first dataset determines the key and the class names. The label comes from the first dataset
 /// in which the sample has a label. The content of each sample is copied once in memory.
@@ -104,7 +104,7 @@ impl Zip {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no dataset `part`, or if the
     /// prefix is empty.
-    pub fn named(mut self, part: usize, prefix: &str) -> Result<Self> {
+    pub fn with_prefix(mut self, part: usize, prefix: &str) -> Result<Self> {
         let parts = self.parts.len();
         match self.parts.get_mut(part) {
             Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
@@ -140,7 +140,7 @@ impl Zip {
             let name = text(name)?;
             if sample.value(name).is_some() {
                 return Err(Error::in_source(format!(
-                    "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::named"
+                    "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::with_prefix"
                 )));
             }
             sample.push(name, kind.with_bytes(&scratch[span])?)?;
@@ -381,11 +381,11 @@ mod tests {
     fn fields_of_the_same_name_need_a_prefix() {
         let sets = || vec![set("jpg", &["a"], None), set("jpg", &["a"], None)];
         let e = read(&Zip::new(sets()).unwrap(), 0).unwrap_err().to_string();
-        assert!(e.contains("two datasets have the field \"jpg\"") && e.contains("Zip::named"), "{e}");
-        let fields = read(&Zip::new(sets()).unwrap().named(1, "depth").unwrap(), 0).unwrap().2;
+        assert!(e.contains("two datasets have the field \"jpg\"") && e.contains("Zip::with_prefix"), "{e}");
+        let fields = read(&Zip::new(sets()).unwrap().with_prefix(1, "depth").unwrap(), 0).unwrap().2;
         assert_eq!(fields.iter().map(|field| &*field.0).collect::<Vec<_>>(), ["jpg", "depth.jpg"]);
-        assert!(Zip::new(sets()).unwrap().named(2, "depth").is_err());
-        assert!(Zip::new(sets()).unwrap().named(1, "").is_err());
+        assert!(Zip::new(sets()).unwrap().with_prefix(2, "depth").is_err());
+        assert!(Zip::new(sets()).unwrap().with_prefix(1, "").is_err());
     }
 
     #[test]

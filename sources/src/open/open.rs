@@ -31,10 +31,10 @@ impl Options {
     ///
     /// # Errors
     /// Fails like [`open`], and if an option does not apply to this dataset:
-    /// [`index`](Options::index), [`table`](Options::table), [`masks`](Options::masks), or
-    /// `mmap(false)` for an LMDB database. Also fails if a class is not in the class list, if no
-    /// [store](Options::store) is registered for the URL, or if the format cannot be read from
-    /// stores.
+    /// [`cache_listing`](Options::cache_listing), [`table`](Options::table),
+    /// [`masks`](Options::masks), or `mmap(false)` for an LMDB database. Also fails if a class is
+    /// not in the class list, if no [store](Options::store) is registered for the URL, or if the
+    /// format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         // Copy the options without their record of used options, which clones would share.
         let (path, options) = (path.as_ref(), self.without_usage());
@@ -44,12 +44,13 @@ impl Options {
     }
 
     /// Opens one of several datasets that share these options. Unlike [`open`](Options::open),
-    /// accepts [`index`](Options::index) and [`table`](Options::table) even if they do not apply to
-    /// this dataset. After opening all datasets, call [`check_used`](Options::check_used) to verify
-    /// that these options applied to at least one of them.
+    /// accepts [`cache_listing`](Options::cache_listing) and [`table`](Options::table) even if they
+    /// do not apply to this dataset. After opening all datasets, call
+    /// [`check_used`](Options::check_used) to verify that these options applied to at least one of
+    /// them.
     ///
     /// # Errors
-    /// Fails like [`open`](Options::open), except for `index` and `table`.
+    /// Fails like [`open`](Options::open), except for `cache_listing` and `table`.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         let source = self.number(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;

@@ -39,7 +39,7 @@ pub struct Options {
 /// Records which options applied to a dataset. Clones of the options share this record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
-    index: AtomicBool,
+    cache_listing: AtomicBool,
     /// Whether the options that select columns applied.
     columns: AtomicBool,
     /// Whether the options for text tables applied.
@@ -98,7 +98,7 @@ impl Options {
     /// atomically, so ranks can share it. It is not written if a folder changed within the last two
     /// seconds. With this option, opening a dataset that is not a local image folder fails.
     #[must_use]
-    pub fn index(mut self, indexed: bool) -> Self {
+    pub fn cache_listing(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
         self
     }
@@ -179,22 +179,22 @@ impl Options {
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
-        note(&self.used.index, kind == "folder" && matches!(Location::of(path), Location::Path(_)));
+        note(&self.used.cache_listing, kind == "folder" && matches!(Location::of(path), Location::Path(_)));
         note(&self.used.columns, !WITHOUT_COLUMNS.contains(&kind));
         note(&self.used.table, kind == "table");
     }
 
     /// Checks that the options applied to a dataset that was opened with
-    /// [`open_part`](Options::open_part). Only [`index`](Options::index) and
+    /// [`open_part`](Options::open_part). Only [`cache_listing`](Options::cache_listing) and
     /// [`table`](Options::table) are checked, if they were set.
     ///
     /// # Errors
     /// If one of these options was set and applied to none of the datasets.
     pub fn check_used(&self) -> Result<()> {
         let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
-        if self.indexed && !used(&self.used.index) {
+        if self.indexed && !used(&self.used.cache_listing) {
             return Err(Error::config(
-                "index(true) saves the listing of a local image folder, but this dataset is not a local image folder: \
+                "cache_listing(true) saves the listing of a local image folder, but this dataset is not a local image folder: \
                  remove the option",
             ));
         }

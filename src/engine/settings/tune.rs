@@ -44,7 +44,7 @@ const MIN_WAIT: f64 = 0.03;
 const SATURATED_DEMAND: f64 = 0.92;
 /// The depth is raised without a trial if the consumer waits for a single batch for at least this
 /// fraction of the time, while all later batches are complete.
-const MIN_BEHIND: f64 = 0.1;
+const MIN_STRAGGLER_WAIT: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
 /// Maximum pause after a reverted trial, in blocks.
@@ -59,7 +59,7 @@ struct Sums {
     wait_seconds: f64,
     stall_seconds: f64,
     /// Time in which the requested batch was missing while all later batches were complete.
-    behind_seconds: f64,
+    straggler_wait_seconds: f64,
     /// Time that the coordinator waited for free slots.
     slot_wait_seconds: f64,
     /// Time that the workers spent in their stages.
@@ -78,8 +78,8 @@ impl Sums {
             samples: counters.samples() as f64,
             wait_seconds: seconds(counters.wait.ns()),
             stall_seconds: seconds(counters.stall.ns()),
-            behind_seconds: seconds(counters.behind.ns()),
-            slot_wait_seconds: seconds(counters.slot.ns()),
+            straggler_wait_seconds: seconds(counters.straggler_wait.ns()),
+            slot_wait_seconds: seconds(counters.slot_wait.ns()),
             busy_seconds: seconds(counters.busy_ns().values().sum()),
             cpu_seconds: ProcessStats::cpu_now(),
             delayed_seconds: settings.delayed_seconds(),
@@ -93,7 +93,7 @@ impl Sums {
             samples: f(self.samples, other.samples),
             wait_seconds: f(self.wait_seconds, other.wait_seconds),
             stall_seconds: f(self.stall_seconds, other.stall_seconds),
-            behind_seconds: f(self.behind_seconds, other.behind_seconds),
+            straggler_wait_seconds: f(self.straggler_wait_seconds, other.straggler_wait_seconds),
             slot_wait_seconds: f(self.slot_wait_seconds, other.slot_wait_seconds),
             busy_seconds: f(self.busy_seconds, other.busy_seconds),
             cpu_seconds: f(self.cpu_seconds, other.cpu_seconds),
@@ -190,7 +190,8 @@ impl HillClimber {
         // On a device, a late batch does not delay a consumer that still has uploaded batches, so
         // count only time in which the consumer really waited.
         if old_prefetch < new_prefetch
-            && window.behind_seconds.min(window.wait_fraction() * window.seconds) >= MIN_BEHIND * window.seconds
+            && window.straggler_wait_seconds.min(window.wait_fraction() * window.seconds)
+                >= MIN_STRAGGLER_WAIT * window.seconds
         {
             (self.prefetch, self.block_sums, self.window_count) = (new_prefetch, Sums::default(), 0);
             (self.trial, self.pause, self.baseline) = (None, Pause::default(), Sums::default());

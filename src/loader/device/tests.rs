@@ -176,7 +176,7 @@ fn device_decoding_is_bit_identical_to_the_host() {
 fn workers_decode_images_that_only_the_host_can_resize() {
     let originals = originals(false);
     let resized_by = |filter| Augment::train(32).interpolation(filter);
-    let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
+    let border = |shows| Augment::random_crop(40).padding(8).padding_mode(shows).pad_if_needed();
     for (augment, host_only) in [
         (resized_by(Interpolation::BilinearExact), true),
         (resized_by(Interpolation::Bicubic), true),

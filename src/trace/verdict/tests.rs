@@ -392,7 +392,7 @@ fn remote(network: NetworkStats) -> Stats {
 #[test]
 fn waiting_for_a_store_is_network_bound() {
     let usual = changed(NetworkStats::default(), |usual| {
-        (usual.requests, usual.bytes, usual.used_bytes) = (9_000, 1_000_000_000, 990_000_000);
+        (usual.requests, usual.received_bytes, usual.used_bytes) = (9_000, 1_000_000_000, 990_000_000);
         usual.time_to_first_byte = stage(9_000, 90.0, 0);
     });
     let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
@@ -418,7 +418,7 @@ fn waiting_for_a_store_is_network_bound() {
     assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
     assert!(!advised(usual.clone(), "few requests"));
     let mut few = remote(usual.clone());
-    few.network.as_mut().unwrap().answers = stage(9_000, 50.0, 1 << 30);
+    few.network.as_mut().unwrap().responses = stage(9_000, 50.0, 1 << 30);
     assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
     // If read-ahead is disabled, the workers read the samples themselves.
     let reads = Stats { readahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };

@@ -95,10 +95,13 @@ fn invalid_options_are_refused() {
     assert_refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter is 0 to 2");
     assert_refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter is 0.1 to inf");
     assert_refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
-    assert_refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
+    assert_refused(
+        Augment::random_crop(32).padding(16).padding_mode(Border::Reflect),
+        "2 * padding must be less than 32",
+    );
     assert_refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::pad_to");
     assert_refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
-    assert_refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
+    assert_refused(Augment::train(32).padding_mode(Border::Edge), "padding_mode needs Augment::random_crop");
     assert_refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
     assert_refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
     assert_refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "probability of zoom_out is 1.5");
@@ -235,7 +238,7 @@ const CALLS: &str = r#"
     {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
     {"preset": ["classification-v2", 32]}
     {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
-    {"shrink_larger": []} {"zoom_out": [0.5, 1, 4]} {"fill": [1, 2, 3]} {"padding": [4]} {"border": ["reflect"]}
+    {"shrink_larger": []} {"zoom_out": [0.5, 1, 4]} {"fill": [1, 2, 3]} {"padding": [4]} {"padding_mode": ["reflect"]}
     {"pad_if_needed": []} {"interpolation": ["bicubic"]} {"antialias": [false]} {"from_epoch": [3, [{"train": [32]}]]}
     {"mix": {"cutmix": 1, "probability": 0.5}} {"mosaic": [0.5, [0.5, 1.5], 0.1]} {"copy_paste": [0.5, 3]}
     {"jitter": {"brightness": 0.4, "hue": 0.1}} {"photometric_distort": [0.5]}

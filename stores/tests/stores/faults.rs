@@ -80,7 +80,7 @@ fn reads_are_exact_under_fifty_fault_schedules() {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n as u8; 3000]).label(n as i64);
     let source = Memory::new((0..SAMPLES).map(sample).collect());
-    Pack::new(&source).shard_size(40_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    Pack::new(&source).shard_size(40_000).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
     let local = open(root.path()).unwrap();
     let read = |index| OwnedSample::try_from(&local.read(index, &mut Vec::new()).unwrap()).unwrap();
     let expected: Vec<_> = (0..local.len()).map(read).collect();

@@ -112,7 +112,7 @@ fn annotated() -> tempfile::TempDir {
     write("coco/1.jpg", image);
     let source = warpfeed::source::Memory::new(vec![OwnedSample::new("s").field("jpg", image.to_vec()).label(3)]);
     fs::create_dir_all(root.path().join("tar")).unwrap();
-    warpfeed::pack::Pack::new(&source).keep_bad(true).to(root.path().join("tar/s.tar")).unwrap();
+    warpfeed::pack::Pack::new(&source).keep_undecodable(true).to(root.path().join("tar/s.tar")).unwrap();
     root
 }
 

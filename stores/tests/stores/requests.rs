@@ -21,7 +21,7 @@ fn shards() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 900]).label(n.into());
     let source = Memory::new((0..40).map(sample).collect());
-    Pack::new(&source).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    Pack::new(&source).shard_size(16_000).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
     assert!(fs::read_dir(root.path()).unwrap().count() > 1);
     root
 }
@@ -79,7 +79,7 @@ fn packing_with_multipart_uploads_writes_the_bytes_of_local_shards() {
     let source = Memory::new((0..13).map(sample).collect());
     let local = tempfile::tempdir().unwrap();
     fn pack(source: &Memory) -> Pack<'_> {
-        Pack::new(source).shard_samples(6).keep_bad(true)
+        Pack::new(source).shard_samples(6).keep_undecodable(true)
     }
     pack(&source).to(local.path().join("x.tar")).unwrap();
     let memory = Arc::new(InMemory::new());

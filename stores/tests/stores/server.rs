@@ -32,7 +32,7 @@ fn a_server_yields_the_samples_of_the_files_despite_faults() {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
     let source = Memory::new((0..40).map(sample).collect());
-    Pack::new(&source).shard_size(40_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    Pack::new(&source).shard_size(40_000).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
     for entry in fs::read_dir(root.path()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();

@@ -130,7 +130,7 @@ fn a_missing_object_is_detected_without_a_listing() {
     let sample =
         |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", bytes(n)[..3 << 20].to_vec()).label(n.into());
     let source = Memory::new((0..8).map(sample).collect());
-    let pack = || Pack::new(&source).shard_size(10 << 20).keep_bad(true).workers(2);
+    let pack = || Pack::new(&source).shard_size(10 << 20).keep_undecodable(true).workers(2);
     let root = tempfile::tempdir().unwrap();
     pack().to(root.path().join("x.tar")).unwrap();
     pack().stores(warpfeed_stores::all()).to("s3://packed/set/x.tar").unwrap();

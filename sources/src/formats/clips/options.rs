@@ -15,7 +15,7 @@ pub struct ClipsOptions {
     pub(super) frames: usize,
     stride: Option<usize>,
     fps: Option<f64>,
-    pub(super) per_video: usize,
+    pub(super) clips_per_video: usize,
     pub(super) jitter: usize,
     pub(super) can_pad: bool,
 }
@@ -38,7 +38,7 @@ impl Default for ClipsOptions {
 impl ClipsOptions {
     /// Creates the options for clips of `frames` consecutive frames, and one clip per video.
     pub fn new(frames: usize) -> Self {
-        ClipsOptions { frames, stride: None, fps: None, per_video: 1, jitter: 0, can_pad: true }
+        ClipsOptions { frames, stride: None, fps: None, clips_per_video: 1, jitter: 0, can_pad: true }
     }
 
     /// Sets the number of frames of a clip.
@@ -69,8 +69,8 @@ impl ClipsOptions {
     /// the first one starts with the video, and the last one ends with it. A single clip, the
     /// default, is in the middle.
     #[must_use]
-    pub fn per_video(mut self, clips: usize) -> Self {
-        self.per_video = clips;
+    pub fn clips_per_video(mut self, clips: usize) -> Self {
+        self.clips_per_video = clips;
         self
     }
 
@@ -103,7 +103,7 @@ impl ClipsOptions {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let Self { frames, per_video, .. } = *self;
+        let Self { frames, clips_per_video, .. } = *self;
         if self.stride.is_some() && self.fps.is_some() {
             return Err(Error::config("a clip has a stride and a frame rate: set only one of stride and fps"));
         }
@@ -117,8 +117,8 @@ impl ClipsOptions {
             }
             _ => {}
         }
-        match per_video {
-            0 => Err(Error::config("per_video=0: expected 1 or more clips")),
+        match clips_per_video {
+            0 => Err(Error::config("clips_per_video=0: expected 1 or more clips")),
             _ => Ok(()),
         }
     }

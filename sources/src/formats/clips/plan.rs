@@ -44,7 +44,7 @@ impl ClipPlan {
             )));
         }
         let max_start = max_start.unwrap_or(0);
-        let base_start = match options.per_video {
+        let base_start = match options.clips_per_video {
             1 => max_start / 2,
             clips => ((clip as u128 * max_start as u128 + (clips as u128 - 1) / 2) / (clips as u128 - 1)) as usize,
         };

@@ -34,7 +34,7 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// use warpfeed_sources::{Clips, ClipsOptions, Options};
 ///
 /// // Eight frames, four frames apart, from three positions in each video.
-/// let options = ClipsOptions::new(8).stride(4).per_video(3);
+/// let options = ClipsOptions::new(8).stride(4).clips_per_video(3);
 /// let set = Clips::with("kinetics/val", &options, &Options::new())?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
@@ -108,8 +108,11 @@ impl Clips {
                 select_samples(location.url(), listed, FileKind::Videos).map_err(|e| e.at_path(&path))?
             }
         };
-        if listing.len().checked_mul(options.per_video).is_none() {
-            return Err(Error::config(format!("per_video={}: the number of clips overflows", options.per_video)));
+        if listing.len().checked_mul(options.clips_per_video).is_none() {
+            return Err(Error::config(format!(
+                "clips_per_video={}: the number of clips overflows",
+                options.clips_per_video
+            )));
         }
         let videos = Videos {
             path,
@@ -159,7 +162,7 @@ impl Clips {
 impl Videos {
     /// Returns the index of the video, and the index of the clip in the video.
     fn video_and_clip(&self, index: usize) -> (usize, usize) {
-        (index / self.options.per_video, index % self.options.per_video)
+        (index / self.options.clips_per_video, index % self.options.clips_per_video)
     }
 
     fn name(&self, video: usize) -> Result<&str> {
@@ -310,7 +313,7 @@ impl VideoSamples for ReadVideos {
 
 impl Source for Clips {
     fn len(&self) -> usize {
-        self.videos.listing.len() * self.videos.options.per_video
+        self.videos.listing.len() * self.videos.options.clips_per_video
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
@@ -357,14 +360,14 @@ impl Source for Clips {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let ClipsOptions { frames, per_video, jitter, can_pad, .. } = self.videos.options;
+        let ClipsOptions { frames, clips_per_video, jitter, can_pad, .. } = self.videos.options;
         let step = match self.videos.options.step() {
             Step::Frames(stride) => [0, stride as u64],
             Step::Rate(fps) => [1, fps.to_bits()],
         };
         let objects = (0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1));
         let numbers =
-            [frames as u64, per_video as u64, jitter as u64, can_pad.into(), step[0], step[1], identity(objects)];
+            [frames as u64, clips_per_video as u64, jitter as u64, can_pad.into(), step[0], step[1], identity(objects)];
         Some(numbers.into_iter().fold(self.videos.listing.hash(), |hash, number| hash.number(number)).end())
     }
 

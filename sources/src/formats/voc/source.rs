@@ -61,7 +61,7 @@ const CLASSES: [&str; 20] = [
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
 ///     in pixels. The files count pixels from 1, and a box includes its last pixel. **1 is
 ///     subtracted from the left and top edge**, as in Detectron2, so that right minus left is the
-///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
+///     width. For files that count from 0, [`zero_based`](Voc::zero_based) leaves the edges
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
 /// - **Classes** are all class names in the valid files in `Annotations`, sorted, or the 20 classes
@@ -125,7 +125,7 @@ impl Voc {
     ///
     /// # Errors
     /// See [`open`](Voc::open).
-    pub fn from_zero(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn zero_based(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 

@@ -52,7 +52,7 @@ impl LoaderModel {
             samples: rate,
             wait_seconds: if self.long_step_seconds == 0.0 { 0.99 } else { waits / period },
             stall_seconds: 0.0,
-            behind_seconds: 0.0,
+            straggler_wait_seconds: 0.0,
             slot_wait_seconds,
             busy_seconds: rate * self.cpu_seconds_per_sample,
             cpu_seconds: (rate * self.cpu_seconds_per_sample).min(self.cores as f64),
@@ -199,7 +199,7 @@ impl UnevenModel {
         let others = self.full_times[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
         let received = requested.max(self.full_times[next]);
         self.sums.wait_seconds += received - requested;
-        self.sums.behind_seconds += (received - others).max(0.0);
+        self.sums.straggler_wait_seconds += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
         self.delivery_times.push(received);

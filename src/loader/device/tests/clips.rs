@@ -152,6 +152,11 @@ fn damaged_frames_and_replaced_clips_match_the_host() {
     let [replaced, expected] = [device.sample_errors().len(), host.sample_errors().len()];
     assert!(expected > 2 && replaced == expected, "{replaced} and {expected}");
     let (host, device) = (host.stats(), device.stats());
-    assert!(host.damaged > 10 && device.damaged == host.damaged, "{} and {}", device.damaged, host.damaged);
+    assert!(
+        host.damaged_images > 10 && device.damaged_images == host.damaged_images,
+        "{} and {}",
+        device.damaged_images,
+        host.damaged_images
+    );
     assert!(device.device_failed_samples > 5 && device.images_sent_to_device > 60);
 }
