@@ -13,7 +13,6 @@ pub(crate) struct BitReader<'a> {
     pub(super) is_starved: bool,
     /// Whether the missing bits are past the end of the file.
     pub(super) is_past_end: bool,
-    /// Number of invalid codes and other damage.
     pub(crate) fault_count: u32,
 }
 

@@ -30,7 +30,6 @@ pub struct Job<'a> {
     /// The coefficients, if [`keep_coefficients`](Job::keep_coefficients) was called and stored
     /// them.
     pub coefficients: Option<CompactCoefficients>,
-    /// Maximum number of bytes of `coefficients`, or 0.
     max_coefficient_bytes: usize,
     /// If set, the buffer that receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,

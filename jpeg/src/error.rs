@@ -39,7 +39,6 @@ fn out_of_memory<T>(elements: usize) -> Error {
     Error { text: format!("cannot allocate {bytes} bytes").into(), is_out_of_memory: true }
 }
 
-/// Like [`reserve`], without spare capacity.
 pub(crate) fn reserve_exact<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
     vec.try_reserve_exact(additional).map_err(|_| out_of_memory::<T>(additional))
 }

@@ -1,5 +1,3 @@
-//! [`Jpeg`]: a JPEG file whose header has been read.
-
 use std::sync::Arc;
 
 use super::compact::CompactCoefficients;

@@ -30,7 +30,6 @@ const PLAIN_BAND_BLOCKS: u32 = 128;
 /// last pieces of a band are being decoded.
 const BANDS: usize = 2;
 
-/// The memory is reused for the next image.
 #[derive(Default)]
 pub(crate) struct LaneImage {
     plan: Option<Plan>,
@@ -44,7 +43,6 @@ pub(crate) struct LaneImage {
     rows: Rows,
 }
 
-/// State that is fixed while an image is decoded.
 struct Plan {
     layout: Layout,
     window: Window,
@@ -76,7 +74,6 @@ struct Piece {
     segment: usize,
     first_mcu: u32,
     mcu_count: u32,
-    /// Index of the first block in the machine's memory.
     first_block: usize,
 }
 

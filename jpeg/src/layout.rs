@@ -13,11 +13,8 @@ pub(super) const MAX_COMPONENTS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
     None,
-    /// Doubles the columns with the triangle filter.
     H2V1,
-    /// Doubles the rows with the triangle filter.
     H1V2,
-    /// Doubles the columns and the rows with the triangle filter.
     H2V2,
     Replicate(u32, u32),
 }
@@ -147,7 +144,6 @@ pub(super) struct Span {
     pub(crate) rows: Range<u32>,
 }
 
-/// The MCUs and blocks of an image that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// The region in pixels of the stored image.

@@ -1,18 +1,8 @@
 //! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at about twice its speed.
 //! Building the crate requires neither a C compiler nor an assembler.
 //!
-//! 1. [`Jpeg`]: the header of a file. Provides the size, the coding and the EXIF orientation, and
-//!    estimates how much memory decoding needs.
-//! 2. [`Decoder`]: decodes a region of one file, or regions of several files at a time ([`Job`]),
-//!    and reports damage.
-//! 3. [`Pixels`]: decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright image,
-//!    that is, after the EXIF orientation has been applied.
-//! 4. [`repack`]: rewrites a file losslessly, so that a crop can be decoded without the rest of the
-//!    file.
-//! 5. [`bitstream`]: extracts the data that a device, such as a GPU, needs to decode a region.
-//! 6. [`CompactCoefficients`]: stores an image in memory, to decode it again without its Huffman
-//!    codes.
-//! 7. [`Orientation`]: applies the EXIF orientation to pixels and regions.
+//! A [`Decoder`] decodes regions of a [`Jpeg`] to [`Pixels`]. [`Rect`] and [`Size`] are in pixels of
+//! the upright image, that is, after the EXIF orientation has been applied.
 //!
 //! ```
 //! use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect};

@@ -1,5 +1,3 @@
-//! Finds markers and reads marker segments.
-
 use crate::error::{Error, Result};
 
 /// Finds the next marker at or after byte `start`. Returns the second byte of the marker and the

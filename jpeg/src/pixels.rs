@@ -1,5 +1,3 @@
-//! [`Pixels`]: decoded pixels. [`Size`] and [`Rect`]: sizes and rectangles in pixels.
-
 use crate::error::{Error, Result, resize};
 
 /// A width and a height in pixels.

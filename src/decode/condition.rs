@@ -1,5 +1,3 @@
-//! [`Condition`]: the result of checking an image.
-
 use crate::error::Error;
 
 /// The result of [`check`](super::check()).

@@ -1,5 +1,3 @@
-//! [`Oriented`] and [`Frame`]: transform annotations of an image with an EXIF orientation.
-
 use warpfeed_jpeg::Orientation;
 
 use super::Size;

@@ -1,5 +1,3 @@
-//! [`decode_group`]: decodes several images together.
-
 use super::Job;
 
 /// Maximum number of images that are decoded together. Larger groups would spread a batch less

@@ -1,5 +1,3 @@
-//! [`Info`]: information from the header of an image.
-
 use warpfeed_jpeg::Jpeg;
 
 use super::{Oriented, Size};

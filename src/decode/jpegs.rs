@@ -1,5 +1,3 @@
-//! The codec for JPEGs.
-
 use std::cell::RefCell;
 use std::time::Instant;
 

@@ -1,17 +1,5 @@
 //! Decodes encoded bytes to pixels.
 //!
-//! 1. [`Pixels`], a decoded image. [`Rect`] and [`Size`].
-//! 2. [`Oriented`] and [`Frame`] transform annotations if an EXIF orientation rotates or mirrors
-//!    the image.
-//! 3. [`Info`] is what the header of an image states. [`Condition`] is whether an image is
-//!    damaged.
-//! 4. [`Codec`] decodes a format, built-in or custom. [`EncodedImage`] is an image whose header
-//!    has been read.
-//! 5. [`decode_group`] decodes several images together, each described by a [`Job`].
-//! 6. [`raw`] reads unencoded pixels.
-//! 7. [`Codecs`], the registry, chooses the codec for an image by its first bytes.
-//! 8. [`check()`] reads a whole image and reports damage.
-//!
 //! An image is decoded in two steps. First, [`Codecs::open`] reads the header, and the caller can
 //! choose a crop. Second, [`EncodedImage::decode`] decodes at least the crop, which may be much
 //! faster than decoding the whole image.

@@ -1,5 +1,3 @@
-//! Manages the memory that the codecs of a thread reuse for all images.
-
 #[cfg(feature = "formats")]
 use super::image;
 use super::jpegs;

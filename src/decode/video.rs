@@ -30,7 +30,6 @@ struct DecoderState {
     buffers: Buffers,
 }
 
-/// The memory for converting a frame.
 #[derive(Default)]
 struct Buffers {
     terms: rgb::Scratch,

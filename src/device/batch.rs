@@ -1,5 +1,3 @@
-//! Device batches and their tensors, as the consumer receives them.
-
 use std::fmt;
 use std::ops::Deref;
 

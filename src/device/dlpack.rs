@@ -1,5 +1,3 @@
-//! Exports device batches through DLPack, as [`DlpackTensor`]s.
-
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;

@@ -1,5 +1,3 @@
-//! The trait through which the ring and its batches use a device.
-
 use super::spec::Spec;
 use crate::batch::{DlDevice, Largest, SlotMemory};
 use crate::error::{Error, ErrorKind, Result};
@@ -124,7 +122,6 @@ pub struct Job {
     /// Offset of the input: u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     pub(crate) output: usize,
-    /// Offset of the records, one per sample.
     pub(crate) records: Option<usize>,
     pub(crate) count: usize,
 }

@@ -29,7 +29,6 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
     At(M),
-    /// A stream is being captured.
     Capturing,
     /// The driver cannot set marks, and blocking was not allowed.
     Unable,

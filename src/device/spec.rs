@@ -149,10 +149,7 @@ impl Spec {
         Spec { lanes, ..self }
     }
 
-    /// Checks that every array can be delivered as a tensor.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has too many axes.
+    /// Returns an error if an array has too many axes for a tensor.
     pub(crate) fn check(&self) -> Result<()> {
         match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
             Some(Field { name, shape, .. }) => {
@@ -451,7 +448,6 @@ pub(crate) struct ComputeStep {
     pub(crate) records: Option<usize>,
 }
 
-/// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Location {
     Staging(usize),

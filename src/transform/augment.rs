@@ -1,5 +1,3 @@
-//! [`Augment`]: its constructors and setters, and the plan for a sample.
-
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;

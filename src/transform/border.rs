@@ -1,5 +1,3 @@
-//! [`Border`]: how a random crop fills the area outside the image.
-
 use crate::decode::{Rect, Size};
 
 /// Content of the border that [`Augment::random_crop`](crate::Augment::random_crop) adds around an

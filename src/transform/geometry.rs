@@ -227,7 +227,6 @@ mod tests {
 
     #[test]
     fn center_crops_round_half_to_even() {
-        // 58.5 rounds to 58, and 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
 
@@ -241,7 +240,6 @@ mod tests {
         assert_eq!(covered((375, 500), (256, 128)), (256, 341));
         assert_eq!(covered((30, 20), (30, 20)), (30, 20));
         assert_eq!(covered((3, 1), (5, 2)), (6, 2));
-        // 12.5 is rounded to 12, and 2.5 to 2, but not below the output.
         assert_eq!((covered((5, 2), (5, 5)), covered((4, 2), (5, 2))), ((12, 5), (5, 2)));
         let e = covering_size(Size::new(60_000, 1), Size::new(2, 2)).unwrap_err().to_string();
         assert!(e.contains("resized to 120000x2 to cover 2x2"), "{e}");

@@ -1,5 +1,3 @@
-//! [`Interpolation`]: the filters of the resize, and their weights.
-
 /// Filter of the resize.
 ///
 /// An output pixel is a weighted sum of source pixels, with weights from the filter. All filters
@@ -33,8 +31,6 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// Returns why rotations, shears and other warps do not support this filter, or `None` if they
-    /// do.
     pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
         macro_rules! unfit {
             ($name:literal) => {

@@ -1,5 +1,3 @@
-//! [`Mix`]: `MixUp` and `CutMix` of adjacent samples in a batch.
-
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};

@@ -1,5 +1,3 @@
-//! [`Mosaic`]: combines four images into one.
-
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};

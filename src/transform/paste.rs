@@ -1,5 +1,3 @@
-//! [`CopyPaste`]: pastes objects of one sample into the image of a different sample.
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};

@@ -1,5 +1,3 @@
-//! [`Plan`]: how the image of one sample is transformed, and how positions in it are mapped.
-
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;

@@ -23,7 +23,6 @@ pub(super) struct Settings {
     /// The last setter that the crop does not support, and a description of the crops that support
     /// it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// Name of the requested preset, if it is unknown.
     pub(super) unknown_preset: Option<String>,
 }
 

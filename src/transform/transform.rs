@@ -1,5 +1,3 @@
-//! [`Transform`]: a user function that changes the image.
-
 use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;

@@ -1,5 +1,3 @@
-//! [`ImageMut`]: a mutable view of an RGB image.
-
 use crate::decode::{Rect, Size};
 use crate::error::Result;
 

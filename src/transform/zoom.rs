@@ -11,7 +11,6 @@ const MAX_SCALE: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Range of the size of the canvas, relative to the image.
     pub(super) scale: [f64; 2],
 }
 

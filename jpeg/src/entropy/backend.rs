@@ -1,5 +1,3 @@
-//! [`Backend`]: an implementation of entropy decoding.
-
 /// Only the functions below create a `Backend`, after they have checked the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
@@ -14,7 +12,6 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Decodes in plain registers, on any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }

@@ -41,7 +41,6 @@ const SCALAR_LANES: usize = 3;
 /// tables, or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
-/// Minimum number of busy lanes for which vectors pay off.
 #[cfg(target_arch = "x86_64")]
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
@@ -68,7 +67,6 @@ struct CachedTable {
     last_use: u64,
 }
 
-/// The ranges of a machine's memory that one image uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) stream: Range<usize>,

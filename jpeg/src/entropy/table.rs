@@ -88,10 +88,8 @@ const WINDOW_BITS: u32 = 25;
 #[cfg(target_arch = "x86_64")]
 pub(super) const CODES_OFFSET: usize = 2 << PAIR_BITS;
 
-/// Size of a [`Table`] in `u32`s.
 pub(super) const TABLE_WORDS: usize = size_of::<Table>() / 4;
 
-/// A decoded code and the value after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) length: u32,
@@ -153,7 +151,6 @@ impl Table {
         Ok(table)
     }
 
-    /// Adds a second symbol to each entry, if its window contains a complete second symbol.
     fn add_second_symbols(&mut self) {
         let single = self.pairs;
         let mut window = 0;
@@ -182,7 +179,6 @@ impl Table {
         }
     }
 
-    /// Returns the advance of `symbol` and the size of its value in bits.
     fn advance_and_size(&self, symbol: u8) -> (u8, u32) {
         match (self.ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),

@@ -1,5 +1,3 @@
-//! The functions that each instruction set provides.
-
 /// Number of padding samples at the end of every row, so that functions can process whole vectors.
 pub(crate) const PADDING: usize = 64;
 

@@ -122,7 +122,6 @@ pub(super) fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut 
     }
 }
 
-/// Expands the AC coefficients of one block.
 pub(super) fn expand_block(mask: u64, values: &[u8], block: &mut [i16; 64]) {
     *block = [0; 64];
     let (mut rest, is_wide) = (mask & !1, mask & 1 != 0);

@@ -1,5 +1,3 @@
-//! [`repack()`]: rewrites a JPEG for fast crops.
-
 use std::cell::RefCell;
 
 use super::tokens::{Grid, Tokens};

@@ -28,7 +28,6 @@ pub(super) fn unstuff() -> Option<Unstuff> {
     is_supported.then_some(|data, offset, stream, written| unsafe { copy(data, offset, stream, written) })
 }
 
-/// Copies the same bytes as [`unstuff::scalar`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi1,popcnt")]
 fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);

@@ -1,12 +1,9 @@
-//! Finds restart segments and copies their bytes.
-
 use super::needed::{MARKER_LEN, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CollectError {
-    /// Markers are missing, misplaced or invalid.
     Damaged,
     BufferFull,
 }

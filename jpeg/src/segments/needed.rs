@@ -1,5 +1,3 @@
-//! Lists the segments that a window needs.
-
 use std::ops::Range;
 
 use crate::error::reserve_exact;

@@ -1,5 +1,3 @@
-//! [`Codecs`], which chooses the codec for an image.
-
 #[cfg(feature = "formats")]
 mod image;
 mod registry;

@@ -1,5 +1,3 @@
-//! [`Codecs`]: the registry of codecs.
-
 use std::sync::Arc;
 
 use warpfeed_sources::format::{self, Format};

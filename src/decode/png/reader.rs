@@ -1,5 +1,3 @@
-//! [`Png`]: reads the header and the rows of a PNG with one channel.
-
 use super::chunk::checked_chunk;
 use super::inflate::{RowReader, Scratch};
 use crate::decode::{ONE_NUMBER, Size};

@@ -1,5 +1,3 @@
-//! Decodes strips and tiles.
-
 use super::decompress;
 use super::page::{Photometric, SampleFormat, Tiff};
 use crate::decode::Size;

@@ -1,5 +1,3 @@
-//! [`Tiff`]: the validated tags of the first page.
-
 use super::directory::{Directory, File};
 
 use crate::decode::Size;
@@ -207,7 +205,6 @@ impl<'a> Tiff<'a> {
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
-    /// Describes the values for error messages, for example `16-bit gray values`.
     pub(in crate::decode) fn description(&self) -> String {
         let color = match self.photometric {
             Photometric::Inverted | Photometric::Gray if self.channels > 1 => {

@@ -236,7 +236,6 @@ impl EntryPoint {
     }
 }
 
-/// Bytes that a kernel reads and writes per sample.
 struct SampleBytes {
     from: usize,
     output: usize,

@@ -77,7 +77,6 @@ impl Loaded {
         unsafe { kernels.launch(&self.stream, &self.memory, self.layout) }.unwrap();
     }
 
-    /// Returns the bytes at `offset`. Checks the guard bytes after them, unless a sanitizer does.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();

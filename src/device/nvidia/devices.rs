@@ -74,17 +74,13 @@ impl Devices {
         Ok(contexts.iter().flatten().cloned().collect())
     }
 
-    /// Marks the work that has been submitted to `stream`.
     pub(crate) fn mark(&self, stream: &Stream) -> Result<Mark> {
         let event = self.event(stream.context())?;
         event.record(stream)?;
         Ok(Mark(vec![event]))
     }
 
-    /// Returns whether the marked work is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails, or if the work failed.
+    /// Returns whether the marked work is done. Fails if the work failed.
     pub(crate) fn is_done(&self, mark: &Mark) -> Result<bool> {
         for event in &mark.0 {
             if !event.is_done()? {

@@ -62,9 +62,7 @@ pub(super) fn device_count() -> usize {
 }
 
 /// Opens and initializes the driver. The driver must not be called after the result is dropped.
-///
-/// # Errors
-/// [`ErrorKind::Cuda`] if there is no driver, or the process is exiting.
+/// Fails if there is no driver, or if the process is exiting.
 fn initialize() -> Result<Pass> {
     available()?;
     let pass = exit::pass().ok_or_else(exiting_error)?;
@@ -97,10 +95,8 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Opens the primary context of device `ordinal`. The whole process shares this context.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if there is no driver or no such device, or if a driver call fails.
+    /// Opens the primary context of device `ordinal`, which the whole process shares. Fails if there
+    /// is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         let _pass = initialize()?;
         let restore = Entered::save_state();
@@ -123,10 +119,8 @@ impl Context {
         (active != 0).then(|| Context::new(ordinal)).transpose()
     }
 
-    /// Returns the context of `stream`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if there is no driver, or if the context is no longer usable.
+    /// Returns the context of `stream`. Fails if there is no driver, or if the context is no longer
+    /// usable.
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
@@ -135,13 +129,9 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes this context current on the calling thread until the result is dropped.
-    ///
-    /// Unlike cudarc's `bind_to_thread`, this does not consume an error that cudarc has stored for
-    /// the program.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails or the process is exiting.
+    /// Makes this context current on the calling thread until the result is dropped. Fails if the
+    /// process is exiting. Unlike cudarc's `bind_to_thread`, this does not consume an error that
+    /// cudarc has stored for the program.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::save_state();
         if entered.is_refused() {

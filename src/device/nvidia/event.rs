@@ -12,8 +12,6 @@ use cudarc::driver::{result, sys};
 use super::capture;
 use super::driver::{Context, Doing, can_record_all};
 use crate::device::gpu::Recorded;
-#[cfg(doc)]
-use crate::error::ErrorKind;
 use crate::error::Result;
 
 /// A mark at a point in a stream. An event may be recorded repeatedly. A wait refers to the most
@@ -84,10 +82,7 @@ impl Event {
     }
 
     /// Returns whether the work before the event is done. Returns `true` if the event was never
-    /// recorded.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
+    /// recorded, and an error if earlier work failed.
     pub fn is_done(&self) -> Result<bool> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
@@ -97,10 +92,7 @@ impl Event {
         }
     }
 
-    /// Blocks the host until the work before the event is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
+    /// Blocks the host until the work before the event is done. Fails if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
@@ -108,10 +100,7 @@ impl Event {
     }
 
     /// Returns the milliseconds from `self` to `end` on the device's clock, with a resolution of
-    /// half a microsecond. Both events must be [`timed`](Event::timed), and must have completed.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if one of the events is not timed or has not completed.
+    /// half a microsecond. Fails unless both events are [`timed`](Event::timed) and have completed.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
         let _entered = self.context.enter()?;
         // SAFETY: both handles are alive (invariant 1).

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 /// a millisecond. Calls that wait for the device, compile a kernel or lock memory take longer.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Counts the calls in progress, and refuses new ones once it is closed.
 struct Gate {
     call_count: AtomicUsize,
     is_closed: AtomicBool,

@@ -1,5 +1,3 @@
-//! Allocates page-locked memory for host batches.
-
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -36,7 +34,6 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-/// Creates the keeper, which prevents reuse of a slot while a device may still be reading it.
 pub(crate) fn keeper(free: Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }

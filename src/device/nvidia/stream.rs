@@ -49,10 +49,7 @@ impl Stream {
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 
-    /// Wraps a stream that the program owns.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if the stream's context is no longer usable.
+    /// Wraps a stream that the program owns. Fails if the stream's context is no longer usable.
     pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
         let context = Context::of(stream)?;
         capture::remember(stream);
@@ -70,10 +67,7 @@ impl Stream {
     }
 
     /// Returns whether the stream is being captured. If so, queued work becomes part of a CUDA
-    /// graph.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if the context is no longer usable.
+    /// graph. Fails if the context is no longer usable.
     pub fn is_capturing(&self) -> Result<bool> {
         let _entered = self.context.enter()?;
         Ok(capture::is_capturing(self.raw))
@@ -176,10 +170,7 @@ impl Stream {
             .doing(|| format!("clearing {bytes} bytes on the device"))
     }
 
-    /// Blocks the host until all work in the stream is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
+    /// Blocks the host until all work in the stream is done. Fails if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).

@@ -1,5 +1,3 @@
-//! Views of device tensors for cudarc.
-
 use cudarc::driver::{CudaView, DeviceRepr};
 
 use super::gpu::Nvidia;

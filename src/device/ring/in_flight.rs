@@ -1,5 +1,3 @@
-//! The copies and kernels that are still running on the device.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +28,6 @@ pub(super) struct InFlight<G: Gpu, H> {
     pub(super) timing: Timing<G>,
 }
 
-/// A host slot that the device may still be reading.
 pub(super) struct PendingUpload<G: Gpu, H> {
     pub(super) host: H,
     /// Event after which the device no longer reads the slot.
@@ -39,14 +36,12 @@ pub(super) struct PendingUpload<G: Gpu, H> {
     pub(super) faults: Option<G::Faults>,
 }
 
-/// A batch that waits to be delivered.
 pub(super) struct Queued<G: Gpu, H> {
     pub(super) slot: Box<Slot<G>>,
     pub(super) stage: Stage<G, H>,
 }
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// Creates an entry for a batch that needs no further work from the copy thread.
     pub(super) fn submitted(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
         Queued { slot, stage: Stage::Submitted }

@@ -1,5 +1,3 @@
-//! Batches with images that the device could not decode, and that workers decode instead.
-
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, TryRecvError};
@@ -12,10 +10,8 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     /// Requests that workers decode the images in `rows`. Does not block.
     fn repair(&mut self, batch: Self::Batch, rows: &[usize]) -> Repair<Self::Batch>;
 
-    /// Applies the error policy to a batch that the workers have returned.
-    ///
-    /// # Errors
-    /// If samples failed and the policy does not allow this.
+    /// Applies the error policy to a batch that the workers have returned. Fails if samples failed
+    /// and the policy does not allow this.
     fn finish_repair(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
@@ -47,7 +43,6 @@ impl<B> Repair<B> {
         self.received.is_some()
     }
 
-    /// Returns the batch, or `None` if the workers have ended.
     pub(crate) fn take(mut self) -> Option<B> {
         self.received.take().flatten()
     }

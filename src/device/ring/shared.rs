@@ -79,9 +79,7 @@ pub(crate) struct Slot<G: Gpu> {
 /// The work that must end before a slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotUse {
-    /// The work in the consumer's stream.
     OnItsStream,
-    /// All work on the device.
     Anywhere,
 }
 
@@ -112,7 +110,6 @@ impl<G: Gpu> Shared<G> {
         }
     }
 
-    /// Makes the slot available to the next batch, which waits for `released`.
     pub(super) fn release(&self, slot: Box<Slot<G>>) {
         self.counters.slots.fetch_sub(1, Ordering::Relaxed);
         let _ = self.free.send(slot);

@@ -90,7 +90,6 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_complete_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // Maximum delays of the device, the loader and the consumer.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
             all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
@@ -209,7 +208,6 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     times
 }
 
-/// Returns the copies, the conversions and the waits in a trace, each as (batch, begin, end).
 fn device_rows(path: &std::path::Path) -> [Vec<(u64, f64, f64)>; 3] {
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     [1, 2, 3].map(|tid| {
@@ -410,7 +408,6 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
                 }
             }
         }
-        // If a call fails after the last batch was delivered, the next epoch reports the error.
         ring.start(RunPlan::one_epoch(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         let calls = sim.state().calls.load(Relaxed);

@@ -9,7 +9,6 @@ use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
-/// Encoded images, their records, and the pixels that the host decodes.
 #[derive(Default)]
 pub(in crate::device) struct Coded {
     pub(in crate::device) size: (usize, usize),
@@ -115,7 +114,6 @@ impl Coded {
         added
     }
 
-    /// Adds a failed sample with a copy of the record of sample `donor`.
     fn add_copy(&mut self, donor: usize) {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
@@ -150,14 +148,12 @@ pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
-    // Three components of different sizes, and chroma at a higher resolution than luma.
     kinds.push((3, options_for([(2, 2), (2, 1), (1, 2)])));
     kinds.push((3, options_for([(1, 1), (2, 2), (2, 2)])));
     kinds.push((3, options_for([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
-/// Generates an image with smooth areas, edges and noise.
 pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -172,7 +168,6 @@ pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec
     pixels
 }
 
-/// Encodes a file of one of the [`kinds`], with random size, quality and restart interval.
 pub(in crate::device) fn random_jpeg(
     rng: &mut Rng,
     (channels, options): &(usize, Options),
@@ -252,7 +247,6 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);
     let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
-    // Segments of a few bytes, a few lines, and several tiles of lines.
     for (side, restart) in [(40, 1), (40, 0), (200, 2), (200, 13), (200, 50), (200, 0), (700, 0)] {
         let pixels: Vec<u8> = (0..side * side * 3).map(|i| (i / 50 % 150) as u8 + rng.below(80) as u8).collect();
         let jpeg = encode(&pixels, side, side, 3, &Options { restart, ..Options::new(85, 2, 2) });
@@ -318,7 +312,6 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
-    // Some augmentations don't support every output size, so fall back to a plain resize.
     let any = Augment::resize(width, height).flip(0.5);
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }

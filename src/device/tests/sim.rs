@@ -75,13 +75,11 @@ pub(crate) struct State {
     decoding: [AtomicUsize; 2],
     after_failure: AtomicUsize,
     failed: AtomicBool,
-    /// Whether only one call fails.
     once: AtomicBool,
     failure: Mutex<Option<String>>,
     /// Whether a stream that the loader does not know is being captured.
     pub(in crate::device) capture: AtomicBool,
     pub(in crate::device) cannot_mark: AtomicBool,
-    /// Number and queue of each stream.
     queues: Mutex<Vec<(usize, Sender<Work>)>>,
 }
 
@@ -457,7 +455,6 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             let now = state.decoding[0].fetch_add(1, SeqCst) + 1;
             state.decoding[1].fetch_max(now, SeqCst);
-            // Mark the scratch memory, to detect concurrent use.
             let mark = state.seed.fetch_add(1, Relaxed) as u8;
             let marked =
                 || scratch.iter().flat_map(|&(offset, bytes)| memory[offset..offset + bytes].iter().step_by(64));

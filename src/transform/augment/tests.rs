@@ -1,5 +1,3 @@
-//! Tests plans, checks of the options, and serialization of an [`Augment`].
-
 use super::*;
 use crate::decode::Rect;
 use crate::transform::ops::{EffectDescription, Op, effect_descriptions};

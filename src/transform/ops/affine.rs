@@ -1,5 +1,3 @@
-//! Geometric operations: [`RandomAffine`] and a random perspective.
-
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};

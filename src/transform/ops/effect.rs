@@ -38,7 +38,6 @@ pub(crate) trait ValueEffect: Record {
 /// Scratch memory for effects on pixels, one per thread.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Copy of the image, for effects that read surrounding pixels.
     copy: Vec<u8>,
     pub(super) row: Vec<f32>,
     /// The input image of AugMix, which each of its chains starts from.

@@ -1,5 +1,3 @@
-//! [`Erase`]: fills a rectangle with one value.
-
 use super::effect::ValueEffect;
 use crate::decode::Rect;
 use crate::transform::record;

@@ -1,5 +1,3 @@
-//! [`RandomErasing`]: fills a random rectangle after normalization.
-
 use serde::{Deserialize, Serialize};
 
 use super::erase::Erase;

@@ -1,5 +1,3 @@
-//! [`ColorJitter`]: random brightness, contrast, saturation and hue.
-
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};

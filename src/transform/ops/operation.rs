@@ -1,5 +1,3 @@
-//! [`Operation`]: the trait of all operations.
-
 use super::effect::PixelEffect;
 use super::random_effect::RandomEffect;
 use super::registry::{AnyPixelEffect, SampleEffects};

@@ -1,5 +1,3 @@
-//! [`Sharpen`]: sharpens or smooths the image.
-
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;

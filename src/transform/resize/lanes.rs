@@ -103,7 +103,6 @@ macro_rules! lanes {
             }
         }
 
-        /// Removes the fractional bits of the sums, and packs the results into bytes.
         #[inline]
         #[target_feature(enable = $features)]
         fn narrow([a, b, c, d]: [Sums; 4], shift: Sums) -> Vector {

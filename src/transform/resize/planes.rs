@@ -1,5 +1,3 @@
-//! [`Planes`]: crops, resizes and flips maps of 32-bit floats with any number of channels.
-
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
 use crate::error::resize;

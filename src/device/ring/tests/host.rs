@@ -58,7 +58,6 @@ pub(super) fn records(image: usize) -> (Field, Role) {
 pub(super) const CONVERTED: Dtype = Dtype::F32;
 pub(super) const COPIED: Dtype = Dtype::U8;
 
-/// Bytes per sample in each host span.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     let span_of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),

@@ -14,9 +14,7 @@ struct Drawn {
     /// For each run: its first batch, the number of batches to take, and whether the run ends
     /// before the next one begins.
     runs: Vec<(u64, u64, bool)>,
-    /// Number of batches that the consumer holds at the same time.
     keeps: usize,
-    /// Whether the ring is dropped before the held batches.
     ring_goes_first: bool,
 }
 

@@ -187,7 +187,6 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     if record.word(0) == 2 {
         let frame = &arena[record.word(2)..][..record.word(3)];
@@ -239,7 +238,6 @@ fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) 
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        // Map the position in the oriented image back to the stored image: flip, mirror, transpose.
         let (mut x, mut y) = (i % width, i / width);
         if turned & 4 != 0 {
             y = height - 1 - y;
@@ -303,14 +301,12 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// Returns the next `count` bits (at most 16) without consuming them.
     fn peek(&self, count: usize) -> u32 {
         let byte_at = |i: usize| u32::from(self.bytes.get(self.position / 8 + i).copied().unwrap_or(0));
         let three = byte_at(0) << 16 | byte_at(1) << 8 | byte_at(2);
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Returns the next symbol, or `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);

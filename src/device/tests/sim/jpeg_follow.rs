@@ -24,17 +24,14 @@ const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
 
-/// The data of one sample in the arena.
 pub(super) struct Sample<'a> {
     /// The arena, starting at the sample's head.
     pub(super) bytes: &'a [u8],
     /// Bytes of the head and the data together.
     pub(super) len: usize,
-    /// Bytes of the head.
     pub(super) head: usize,
     /// Offset and length of each segment.
     pub(super) segments: Vec<(usize, usize)>,
-    /// Length of the longest segment.
     pub(super) longest: usize,
     /// DC and AC table of each block in an MCU.
     pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
@@ -52,7 +49,6 @@ struct Line {
     first: bool,
 }
 
-/// Decoder states at the start and at the end of a line.
 type Ends = (State, State);
 
 impl Sample<'_> {
@@ -63,7 +59,6 @@ impl Sample<'_> {
         let lines: Vec<Option<Line>> =
             (self.head / LINE_BYTES..self.len / LINE_BYTES + 1).map(|line| self.line(line)).collect();
         let mut ends = Vec::with_capacity(lines.len());
-        // Each tile begins with the last lines of the previous tile.
         while ends.len() < lines.len() {
             let begin = ends.len().saturating_sub(OVERLAP);
             let Some(tile) = self.follow(&lines[begin..lines.len().min(begin + TILE)]) else { return false };

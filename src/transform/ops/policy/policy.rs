@@ -1,5 +1,3 @@
-//! [`Policy`]: draws the effects for a sample by a published rule.
-
 use serde::{Deserialize, Serialize};
 
 use super::kind::OnEffect;

@@ -26,7 +26,6 @@ pub(super) struct Space {
 
 enum Translate {
     Pixels(f32),
-    /// A fraction of the image's width or height.
     Fraction(f64),
 }
 

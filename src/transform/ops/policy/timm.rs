@@ -45,7 +45,6 @@ enum Effects {
     Three,
 }
 
-/// How many bits `Posterize` keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PosterizeBits {
     /// Keeps 0 to 4 bits, growing with the magnitude, or shrinking if `TimmPolicy::is_increasing`
@@ -133,7 +132,6 @@ const MIX: [(Kind, f64); 13] = [
     (TranslateY, 1.0),
 ]; // fmt: skip
 
-/// Splits a section such as `mstd0.5` into its name and number.
 fn split_section(text: &str) -> Result<(&str, &str), String> {
     let digits = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
     Ok(text.split_at(digits))

@@ -1,5 +1,3 @@
-//! Tests that apply to every effect.
-
 pub(super) mod naive;
 mod parity;
 mod random_effects;
