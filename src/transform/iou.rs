@@ -8,7 +8,6 @@ use crate::transform::geometry::contains_center;
 /// Intersection over union that a crop must reach with a box. 1 selects the whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
-/// Maximum number of crops per threshold.
 const MAX_CROPS: usize = 40;
 
 /// Maximum number of thresholds, after which the whole image is used, while torchvision loops

@@ -26,7 +26,6 @@ enum Edit {
     Insert(u16, u8),
     /// Sets the restart interval in the header, in MCUs.
     Interval(u16),
-    /// Adds to the height in the header.
     Rows(i16),
     /// Truncates the scan at this fraction of its length, in 1/65536ths.
     Cut(u16),

@@ -1,5 +1,3 @@
-//! Fuzzes JPEG repacking, and compares the result with libjpeg.
-
 use super::repack;
 use crate::fuzz::{self, Random};
 use crate::fuzz_jpeg::{damage, find_damage, random_jpeg};

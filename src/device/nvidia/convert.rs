@@ -74,8 +74,8 @@ impl Convert {
     /// on a machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size, or if the images need no
-    /// conversion. [`ErrorKind::Cuda`] if a driver call fails.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if no kernel supports the dtype or the size,
+    /// or if the images need no conversion.
     pub fn load(
         context: &Context,
         dtype: Dtype,
@@ -170,8 +170,7 @@ impl SoftLabels {
     /// row that the kernel spreads evenly over the classes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `classes` is 0 or exceeds 2^32 - 1. [`ErrorKind::Cuda`] if a driver
-    /// call fails.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `classes` is 0 or exceeds 2^32 - 1.
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
         let error = || Error::config(format!("soft_labels: {classes} classes: expected 1 to 2^32 - 1"));
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0).ok_or_else(error)?;

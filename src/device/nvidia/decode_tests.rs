@@ -284,7 +284,6 @@ fn the_kernels_do_not_read_uninitialized_memory() {
             let bytes = range.start * each..range.end * each;
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
-        // The end of a sample's tables is used only for long segments.
         let table_bytes =
             if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
         let start = i * DecodeOps::TABLES_BYTES;

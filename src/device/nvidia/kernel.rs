@@ -48,7 +48,6 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
 pub(super) struct Grid {
     /// Blocks per sample.
     pub(super) blocks: u32,
-    /// Threads per block.
     pub(super) block: u32,
     pub(super) count: usize,
     /// Dynamic shared memory per block, in bytes.

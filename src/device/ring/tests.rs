@@ -232,7 +232,6 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         assert_eq!(copy.bytes, 3 * (BATCHES * BATCH as u64 - 1) * 8 * 9 * 3, "the bytes of the images");
         assert!(copy.seconds > 0.0 && copy.seconds < stats.uptime_seconds, "{stats}");
         assert_eq!(stats.convert.map(|c| c.count), (dtype == CONVERTED).then_some(batches));
-        // The wait for a batch is read only when the slot is reused.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
         // Three pairs of events per batch, for at most `SLOTS + 2` unread batches.

@@ -190,7 +190,6 @@ fn effects_run_in_the_order_of_the_calls() {
     assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
     let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().settings.ops.pop();
     assert_eq!(last, train().three_augment().settings.ops.pop());
-    // The second call replaces the first.
     let erasing = |p| RandomErasing::new(p);
     assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
 }

@@ -33,7 +33,6 @@ struct Values {
     values: Option<Vec<f64>>,
 }
 
-/// Removes timm's suffixes, which leaves the name of a [`Kind`].
 fn without_suffixes(name: &str) -> &str {
     let name =
         ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, suffix| name.trim_end_matches(suffix));
