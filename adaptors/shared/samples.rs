@@ -5,7 +5,7 @@
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// A 16x16 image as `.npy` bytes, with values derived from the sample's index.
+/// Returns a 16x16 image as `.npy` bytes.
 pub(crate) fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -27,8 +27,7 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Returns a loader that crops the labeled samples randomly. An epoch has six batches of 8 samples,
-/// followed by one of 2.
+/// An epoch has six batches of 8 samples, followed by one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

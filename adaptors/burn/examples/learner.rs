@@ -59,7 +59,6 @@ impl Net {
         }
     }
 
-    /// The class scores, of shape (N, classes).
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut maps = images;
         for (convolution, norm) in self.convolutions.iter().zip(&self.norms) {

@@ -33,7 +33,7 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// ```
 ///
 /// For several devices, open one loader per device with [`Loader::rank`](warpfeed::Loader::rank).
-/// If you pass a single loader, burn splits the loader into ranges of samples. Each range then
+/// If you pass a single loader, burn splits it into ranges of samples, and iterating over a range
 /// returns an error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
@@ -72,8 +72,7 @@ fn serve(mut batches: Batches<HostBatch>, request_receiver: &mpsc::Receiver<Requ
 }
 
 struct LoaderThread {
-    /// Sends requests to the thread that owns the batches, or `None` if that thread could not be
-    /// started.
+    /// `None` if the thread that owns the batches could not be started.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     next_epoch: AtomicUsize,
     samples: usize,
@@ -86,13 +85,12 @@ pub struct BatchLoader<O> {
     loader_thread: Arc<LoaderThread>,
     map: Arc<Map<O>>,
     device: Device,
-    /// The range of samples that burn requested. Iterating over it returns an error.
+    /// The range of samples that `slice` requested, or `None` for all samples.
     range: Option<(usize, usize)>,
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// Iterators of one loader run in sequence: each starts when the previous one is exhausted or
-    /// dropped.
+    /// An iterator blocks until all earlier iterators are exhausted or dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {

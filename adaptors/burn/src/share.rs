@@ -55,7 +55,6 @@ impl ToBurn for HostBatch {
 #[derive(Debug, Clone)]
 pub struct BurnBatch(Arc<HostBatch>);
 
-/// The bytes of a field. They keep the batch alive.
 struct FieldBytes {
     batch: Arc<HostBatch>,
     field: String,

@@ -1,6 +1,5 @@
-//! The data of any field, and CPU tensors of floating-point images, alias the slot of their batch.
-//! A tensor keeps the slot in use until it is dropped. Writing to a tensor does not change the
-//! slot.
+//! Tests which tensors share the memory of their batch, that the loader does not refill this memory
+//! while such a tensor exists, and that writing to a tensor does not change it.
 
 mod samples;
 
@@ -83,7 +82,6 @@ fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (expected, slot) = (first.images().bytes().to_vec(), first.images().bytes().as_ptr());
-    // The labels are dropped, so only the images occupy the slot.
     let (tensor, _) = first.to_burn(&device).unwrap();
     let mut passed = 0;
     for epoch in 1..=15 {

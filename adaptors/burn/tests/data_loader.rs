@@ -1,6 +1,4 @@
-//! Each pass over the `DataLoader` yields the next epoch. A resumed run starts where the previous
-//! run stopped. The iterator returns the loader's errors. Iterating over a slice fails, unless the
-//! slice is the whole loader.
+//! Tests the order of the epochs, resuming, errors, and slices of the `DataLoader`.
 
 use std::sync::Arc;
 

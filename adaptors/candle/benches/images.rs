@@ -1,4 +1,4 @@
-//! Measures images per second delivered as candle tensors. Variants alternate within one run.
+//! Measures images per second delivered as candle tensors. The variants take turns in every round.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64

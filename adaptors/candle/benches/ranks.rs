@@ -2,11 +2,11 @@
 //! `python/benches/ddp.py`.
 //!
 //! ```text
-//! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
+//! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4 --batch 256 --rounds 1
 //! ```
 //!
-//! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
-//! pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
+//! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; the default 0
+//! disables pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
 //! because candle's batch normalization does not train in `bf16`. The batch sources are one batch
 //! replayed endlessly (`repeated`: training without loading), and the loader with each [`DecodeOn`]
 //! setting.
@@ -58,7 +58,9 @@ struct Options {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let Some(options) = options(&arguments)? else {
-        println!("usage: cargo bench --features nccl --bench ranks -- PATH (a dataset of photographs)");
+        println!(
+            "usage: cargo bench --features nccl --bench ranks -- PATH [--processes N] [--cores N] [--batch N] [--seconds S] [--rounds N]   (PATH is a dataset of photographs)"
+        );
         return Ok(());
     };
     if let Err(e) = warpfeed::cuda::available() {
@@ -71,7 +73,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Parses the arguments. Returns `None` if no dataset is given.
+/// Returns `None` if no dataset is given.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();
@@ -93,8 +95,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
     Ok((!options.path.is_empty()).then_some(options))
 }
 
-/// Starts one process per rank, with the environment variables that torchrun sets, and waits for
-/// all of them.
+/// Starts one process per rank, with torchrun's variables for the rank, and waits for the processes.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let start_rank = |rank: usize| {

@@ -18,6 +18,9 @@ pub trait ToCandle: Fields {
     /// # Errors
     /// See [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
+    ///
+    /// # Panics
+    /// If the loader has no image field.
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
         // Convert the labels first, so that images are not copied if labels are missing.
         let labels = self.candle_labels(device)?;
@@ -82,7 +85,7 @@ pub trait ToCandle: Fields {
     }
 
     /// Returns every field of the batch by name, including row counts (`name.count`). Leaves out
-    /// `label` if the samples have no labels.
+    /// `label` if the samples have no labels or the field was dropped.
     ///
     /// # Errors
     /// If the element type of a field is not one that [`ToCandle`] lists, if candle cannot allocate
@@ -109,7 +112,6 @@ impl<B: Fields> ToCandle for B {}
 
 /// The interface shared by host and device batches.
 pub trait Fields {
-    /// A borrowed view of a field.
     type View<'a>
     where
         Self: 'a;
@@ -119,7 +121,7 @@ pub trait Fields {
     fn field_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn count_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn names(&self) -> Vec<&str>;
-    /// Returns the fields without `label` if the samples have no labels.
+    /// Omits `label` if the samples have no labels.
     fn present_fields(&self) -> Vec<(&str, Self::View<'_>)> {
         self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?))).collect()
     }

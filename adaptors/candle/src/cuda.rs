@@ -11,7 +11,7 @@ use warpfeed::{CudaBatch, Dtype};
 
 use crate::convert::{Fields, unsupported_dtype};
 
-/// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` in `cuda.h`.
+/// `CU_STREAM_PER_THREAD` in `cuda.h`.
 const PER_THREAD_STREAM: usize = 2;
 
 /// Returns the stream that candle uses on `device`, to pass to

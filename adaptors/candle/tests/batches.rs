@@ -1,6 +1,6 @@
 //! Tests that candle tensors have exactly the loader's values, for every layout and every element
-//! type except `u16`, which candle does not have. The tensors do not change when the batch is
-//! dropped and its memory is overwritten. Errors name the field or the sample.
+//! type except `u16`, which candle does not have, and that they do not change when the batch is
+//! dropped and its memory is overwritten. Tests also the errors.
 
 mod samples;
 
@@ -125,8 +125,7 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            // A batch with other content overwrites its slot. The loader has few slots, so each is
-            // overwritten many times.
+            // The loader has few slots, so each is overwritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
             passed += 1;
         }

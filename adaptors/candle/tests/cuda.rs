@@ -1,6 +1,6 @@
-//! Tensors of device batches are bit-identical to tensors of host batches, whichever stream the
-//! loader uses. They do not change when the batch is dropped immediately and its memory is
-//! overwritten. Tensors uploaded from page-locked batches are bit-identical as well.
+//! Tests that tensors of device batches and of page-locked batches are bit-identical to tensors of
+//! host batches, whichever stream the loader uses, and that they do not change when the batch is
+//! dropped immediately and its memory is overwritten.
 //!
 //! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
 //! if `WARPFEED_REQUIRE` contains `cuda`.

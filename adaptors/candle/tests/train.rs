@@ -1,6 +1,6 @@
-//! The `train` example resumes exactly where it stopped, within or between epochs: a run that stops
-//! reports the same losses and accuracy as an uninterrupted run. Also tests the plot of the
-//! learning curve, and that the optimizer does not retain a step's autograd graph.
+//! Tests that the `train` example, stopped within or between epochs and started again, has the
+//! losses and accuracies of an uninterrupted run. Also tests the plot of the learning curve, and
+//! that the optimizer does not retain a step's autograd graph.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;

@@ -101,7 +101,6 @@ impl Peer {
     }
 }
 
-/// Loads one epoch, and returns the number of images.
 pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
     let mut images = 0;
     for batch in loader.iter() {

@@ -1,5 +1,5 @@
 //! Compares warpfeed with candle's and burn's own loaders: images per second, from an image folder
-//! to CPU tensors. The loaders are measured alternately in one run.
+//! to CPU tensors. The loaders take turns in every round.
 //!
 //! ```text
 //! cargo run --release                          # 500 synthetic images
@@ -9,12 +9,8 @@
 //! Every loader decodes an image, resizes its shorter side to 224 pixels, crops the central
 //! 224x224, normalizes to `f32`, and batches 64 images as (N, 3, 224, 224) with their labels. It
 //! uses two workers; candle's `Batcher` is also measured with one thread. The program first
-//! compares 128 images, and stops if they differ by more than rounding explains.
-//!
-//! 1. This file: the check, the measurements and the table.
-//! 2. `ours`: warpfeed, with its adaptors.
-//! 3. `candle`: the `Batcher` of `candle-datasets`.
-//! 4. `burn`: `ImageFolderDataset` and `DataLoader`.
+//! compares 128 images and their labels, and stops if labels differ, or if pixels differ by more
+//! than rounding explains.
 
 mod burn;
 mod candle;
@@ -30,14 +26,14 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// Mean and standard deviation of ImageNet, as in `Normalize::IMAGENET`.
+/// As in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 const COMPARED_IMAGES: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255. Decoders and resize filters
 /// round differently.
 const MAX_DIFFERENCE: f32 = 1.5;
-/// Minimum duration of a measurement, which runs whole epochs until this much time has passed.
+/// A measurement runs whole epochs until this much time has passed.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -88,8 +84,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops as `Augment::eval` does, for candle and burn. Sizes and offsets
-/// are those of torchvision's `Resize` and `CenterCrop`.
+/// Resizes and crops for candle and burn. Like `Augment::eval`, it computes sizes and offsets as
+/// torchvision's `Resize` and `CenterCrop` do.
 fn resize_and_crop(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -99,7 +95,7 @@ fn resize_and_crop(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Fails if labels differ, or if the images differ by more than [`MAX_DIFFERENCE`] on average.
+/// Prints the mean pixel difference. Fails if it exceeds [`MAX_DIFFERENCE`], or if labels differ.
 fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
     if expected.1 != actual.1 || expected.0.len() != actual.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
@@ -120,8 +116,7 @@ fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
     Ok(())
 }
 
-/// Returns the images per second over whole epochs. `epoch` runs one epoch and returns its
-/// number of images.
+/// Returns the images per second. `epoch` runs one epoch and returns its number of images.
 fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {

@@ -31,7 +31,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("usage: cargo bench --bench images -- PATH (a dataset of photographs)");
+        println!("usage: cargo bench --bench images -- PATH [ROUNDS [BATCH]]   (PATH is a dataset of photographs)");
         return Ok(());
     };
     let rounds = arguments.get(1).map_or(Ok(5), |n| n.parse())?;

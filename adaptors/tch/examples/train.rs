@@ -5,8 +5,8 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, batches
-//! are also delivered in the memory of this GPU.
+//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, the loader
+//! delivers batches in the memory of this GPU.
 //!
 //! Without PATH, the exit code is 0 only if the held-out accuracy is well above chance.
 
@@ -73,7 +73,6 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Opens the loaders, and trains on the first GPU if libtorch finds one, or else on the CPU.
 /// Returns the last held-out accuracy.
 fn open_and_train(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();

@@ -16,8 +16,8 @@ use crate::share::Fields;
 /// outside tch has set a different stream.
 ///
 /// # Errors
-/// If libtorch was built without CUDA, the device does not exist, or libtorch did not create the
-/// stream (an external stream).
+/// If libtorch was built without CUDA, if the device does not exist, if libtorch did not create the
+/// stream (an external stream), or if a driver call fails.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     let handle = libtorch::stream(ordinal)?;
     // SAFETY: `libtorch::stream` returns only libtorch's own streams, which it never destroys.

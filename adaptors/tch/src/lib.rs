@@ -28,14 +28,14 @@
 //!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
 //!   `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because the loader does not read its memory.
-//! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
-//!   ([`Loader::pinned`](warpfeed::Loader::pinned)) the copy may be asynchronous, and the batch may
-//!   be dropped immediately.
+//! - `images.to_device(Device::Cuda(0))` uploads the images. From page-locked memory
+//!   ([`Loader::pinned`](warpfeed::Loader::pinned)), `to_device_` can upload them asynchronously,
+//!   and the tensor may be dropped immediately.
 //!
 //! | batch | tensor | copies after decoding |
 //! |---|---|---|
 //! | `HostBatch` | on the CPU, shares the slot's memory | none |
-//! | `HostBatch`, then `to_device` | on the device | one, across the bus, by libtorch |
+//! | `HostBatch`, then `to_device` | on the device | one, across the bus, by libtorch; the CUDA driver first copies pageable memory |
 //! | `CudaBatch` | on the batch's device, shares the slot's memory | one, across the bus, by the loader; none if the GPU decodes |
 //!
 //! # CUDA

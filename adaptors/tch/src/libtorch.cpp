@@ -49,8 +49,7 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
 // the handle is valid.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
 #ifdef WARPFEED_LIBTORCH_CUDA
-  // Linkers omit a library that is never referenced. Without this reference a program would start
-  // without libtorch's CUDA part, and not find the GPU.
+  // Linkers omit a library that is never referenced. libtorch would then not find the GPU.
   int (*volatile cuda_part)() = at::cuda::warp_size;
   (void)cuda_part;
 #endif

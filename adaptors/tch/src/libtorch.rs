@@ -1,5 +1,4 @@
-//! Bindings to the functions in `libtorch.cpp`, which call parts of libtorch that tch does not
-//! expose.
+//! Bindings to `libtorch.cpp`.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +20,6 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// Size of the buffer for an error message, in bytes.
 const MESSAGE_BYTES: usize = 1024;
 
 /// Wraps `memory` as a tensor without a copy. The memory is released when the last tensor with this

@@ -19,8 +19,8 @@ pub trait ToTch: Fields {
     ///
     /// # Errors
     /// If the samples have no labels (the error names the first sample), if the label field was
-    /// dropped, if libtorch cannot create a tensor, or, for a device batch, if the driver returns
-    /// an error.
+    /// dropped, if libtorch cannot create a tensor, or under the conditions of
+    /// [`into_tch`](ToTch::into_tch).
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -33,7 +33,8 @@ pub trait ToTch: Fields {
     /// batch, makes libtorch's current stream wait until the batch is ready.
     ///
     /// # Errors
-    /// For a device batch, if the driver returns an error.
+    /// For a device batch: if libtorch was built without CUDA, if libtorch's current stream is one
+    /// that libtorch did not create, or if a driver call fails.
     fn into_tch(self) -> Result<TchBatch<Self>> {
         self.wait_on_current_stream()?;
         Ok(TchBatch(Arc::new(self)))
@@ -115,10 +116,9 @@ impl<B: Fields> TchBatch<B> {
 
 /// The interface shared by host and device batches.
 pub trait Fields: Sized + Send + Sync + 'static {
-    /// For a device batch, makes libtorch's current stream wait until the batch is ready.
     fn wait_on_current_stream(&self) -> Result<()>;
     fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor>;
-    /// Returns the names of the fields. Labels are included only if the samples have them.
+    /// Omits `label` if the samples have no labels.
     fn names(&self) -> Vec<String>;
     fn image_name(&self) -> String;
     fn check_labels(&self) -> Result<()>;

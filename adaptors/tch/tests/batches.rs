@@ -1,6 +1,6 @@
-//! Tensors of images, in each element type, and of other fields alias the memory of their batch,
-//! which is reused only after the last of these tensors is dropped. Errors name the field or the
-//! sample.
+//! Tests that tensors of images, in each element type, and of other fields share the memory of their
+//! batch, and that the loader reuses this memory only after the last tensor on it is dropped. Tests
+//! also the errors.
 
 mod samples;
 
@@ -89,8 +89,8 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// Checks that the batch's slot is not reused while the tensor that `keep` derives from its
-/// images is alive.
+/// Checks that the loader reuses the slot of a batch only after the tensor that `keep` derives from
+/// the images is dropped.
 fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

@@ -23,8 +23,7 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns the streams to run loaders on: libtorch's, and a different one. Returns `None` without a
-/// driver.
+/// Returns libtorch's stream and a separate one, or `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -158,8 +157,8 @@ fn image_pointers(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that a loader does not reuse the slot of a batch while the tensor returned by `keep` is
-/// alive.
+/// Checks that the loader reuses the slot of a batch only after the tensor that `keep` derives from
+/// the images is dropped.
 fn assert_holds_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = f16_loader().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The processes of a run, connected by NCCL.
+//! The processes of a training run, connected by NCCL.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -88,7 +88,6 @@ impl Group {
         Ok(())
     }
 
-    /// Averages the running statistics of batch normalization.
     pub(crate) fn average_statistics(&self, sgd: &Sgd) -> Result<()> {
         let running: Vec<&Var> =
             sgd.variables().filter(|(name, _)| name.contains("running_")).map(|(_, v)| v).collect();

@@ -76,7 +76,7 @@ fn run() -> Result<()> {
     train(&data, epochs)
 }
 
-/// Starts `processes` copies of this program with the environment variables that torchrun sets.
+/// Starts `processes` copies of this program with torchrun's variables for the rank.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let start_rank = |rank: usize| {
@@ -138,8 +138,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let seconds = began.elapsed().as_secs_f64();
-        // The running statistics of each process cover only its own share of the data, so average
-        // them.
+        // Each process has computed running statistics of its own samples only.
         group.average_statistics(&sgd)?;
         held_out_accuracy = accuracy(&net, &mut held_out, &group, &device)?;
         if rank.rank == 0 {
@@ -164,12 +163,11 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         .into());
     }
     if rank.rank == 0 {
-        println!("all {} processes hold the same weights", rank.world_size);
+        println!("the weights of all {} processes are equal", rank.world_size);
     }
     Ok(())
 }
 
-/// Returns the held-out accuracy over all processes.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

@@ -11,14 +11,7 @@
 //! When it is stopped and started again, it resumes after the last saved step, with the same
 //! batches and losses as an uninterrupted run. After the last epoch, it removes the checkpoint.
 //!
-//! Without a path, the program fails unless the accuracy is well above chance.
-//!
-//! 1. This file parses the arguments, opens the data, and checks the accuracy.
-//! 2. `run`: the loop.
-//! 3. `net`: the network.
-//! 4. `sgd`: the optimizer, which can save its state.
-//! 5. `saved`: the checkpoint.
-//! 6. `curve`: the plot of the losses and accuracies.
+//! Without a path, the program fails unless the held-out accuracy is well above chance.
 
 mod curve;
 mod net;

@@ -69,7 +69,6 @@ impl Block {
 }
 
 impl ResNet {
-    /// Creates a network with one block for each of `widths`.
     pub(crate) fn new(widths: &[usize], classes: usize, weights: &VarBuilder<'_>) -> Result<Self> {
         let mut blocks = Vec::new();
         let mut inputs = widths[0];

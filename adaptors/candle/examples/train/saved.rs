@@ -15,7 +15,6 @@ const RUN: &str = "run.json";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The measurements of a run, which are plotted and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub(crate) losses: Vec<f32>,
@@ -44,7 +43,6 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measurements, sgd
 /// The content of a checkpoint. [`Sgd::restore`] copies `tensors` into the network and the
 /// optimizer.
 pub(crate) struct SavedRun {
-    /// The loader's position, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
     pub(crate) measured: Measurements,
     pub(crate) tensors: std::collections::HashMap<String, Tensor>,

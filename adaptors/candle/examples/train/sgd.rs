@@ -10,8 +10,8 @@ use candle_nn::VarMap;
 const MOMENTUM: f64 = 0.9;
 const DECAY: f64 = 5e-4;
 
-/// Each variable with its momentum, by name.
 pub(crate) struct Sgd {
+    /// Each variable with its momentum, by name.
     variables: BTreeMap<String, (Var, Tensor)>,
 }
 
