@@ -33,7 +33,6 @@ impl Canvas {
     }
 }
 
-/// Encodes 8-bit pixels as PNG.
 pub(crate) fn png(pixels: &[u8], (width, height): (u32, u32), color: ColorType) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, width, height);

@@ -93,7 +93,7 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Returns the supported stores, by URL scheme.
+/// By URL scheme.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();

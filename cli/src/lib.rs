@@ -1,10 +1,4 @@
-//! The command-line tool `warpfeed`.
-//!
-//! 1. [`run`]: runs the tool.
-//! 2. [`occupancy`]: computes the occupancy of CUDA kernels.
-//! 3. [`report`]: writes the page of `warpfeed report`.
-//! 4. [`respell`]: rewrites the Rust options in messages, such as to command-line flags. [`warn`]:
-//!    prints a warning in the format of the tool.
+//! The command-line tool `warpfeed`, as a library for its binary and for the Python package.
 
 mod canvas;
 mod commands;

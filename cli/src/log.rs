@@ -19,8 +19,8 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-/// Prints a warning from the library. A process that has its own log subscriber calls this
-/// function.
+/// Prints a warning to stderr in the format of the tool, with the options in `message` as
+/// command-line flags. The Python package, which has its own log subscriber, calls this function.
 pub fn warn(message: &str) {
     say(format_args!("warpfeed: warning: {}", in_flags(message)));
 }

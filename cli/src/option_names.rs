@@ -17,7 +17,6 @@ const OPTIONS: [&str; 10] = [
     "workers",
 ];
 
-/// Table options and their flags.
 const TABLE_CALLS: [(&str, &str); 6] = [
     ("TableOptions::delimiter", "--delimiter"),
     ("TableOptions::file", "--file-column"),
@@ -50,10 +49,10 @@ pub(crate) fn in_flags(message: &str) -> String {
     })
 }
 
-/// Replaces `phrases` in `message`, and then each call that sets an option. `call` receives the
-/// name of a call and the text in its parentheses, and returns the replacement, or `None` if the
-/// call does not set an option. A dot before the name of a replaced call is removed. The Python
-/// package uses this function as well.
+/// Replaces `phrases` in `message`, and then each call that sets an option, such as
+/// `.batch_size(64)`. `call` receives the name of a call and the text in its parentheses, and
+/// returns the replacement, or `None` if the call does not set an option. A dot before the name of a
+/// replaced call is removed.
 pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
     let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
     let mut respelled = String::with_capacity(message.len());

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-/// Replaces the file at a path. If writing fails, for example because the disk is full or the
-/// process is killed, an existing file stays unchanged.
+/// Replaces the file at `path`. If the disk is full or the process is killed, an existing file stays
+/// unchanged.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let result = match fs::metadata(path) {
         // A pipe or a device, such as /dev/stdout, cannot be replaced.

@@ -1,8 +1,4 @@
-//! The command line. Each subcommand is in its own file in `commands` and is a thin layer over the
-//! library.
-//!
-//! Results go to stdout, and progress and warnings to stderr. The exit code is 0 for success, 1 for
-//! an error or if a command that checks data finds a problem, and 2 for an invalid command line.
+//! The command line. Results go to stdout, and progress and warnings to stderr.
 
 use std::ffi::OsString;
 use std::io;
@@ -93,7 +89,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let command = match Cli::try_parse_from(args) {
         Ok(cli) => cli.command,
         Err(e) => {
-            // This prints help to stdout if it was requested, and errors to stderr.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }

@@ -7,7 +7,6 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// Creates a bar with images/s and the remaining time.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",
@@ -18,14 +17,13 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Minimum interval between updates. Updates read the statistics, and more frequent reads would
-/// disturb the measurement.
+/// Updates read the statistics, which would disturb the measurement if they were more frequent.
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
 pub(crate) struct MeasurementBar {
     bar: ProgressBar,
-    /// Time of the last update, in seconds.
+    /// In seconds since the start.
     last_update: f64,
 }
 
@@ -35,8 +33,6 @@ impl MeasurementBar {
         MeasurementBar { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), last_update: 0.0 }
     }
 
-    /// Updates the bar at most once per [`MIN_UPDATE_SECONDS`], so it may be called for every
-    /// batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
         if self.bar.is_hidden() || now - self.last_update < MIN_UPDATE_SECONDS {
             return;

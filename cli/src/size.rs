@@ -1,5 +1,3 @@
-//! Formats and parses sizes in bytes with units, and formats counts.
-
 use bytesize::ByteSize;
 
 /// Formats a number of bytes in decimal units, as is usual for disks.
@@ -7,7 +5,6 @@ pub(crate) fn bytes(n: u64) -> String {
     ByteSize(n).display().si().to_string()
 }
 
-/// Formats `count` with the singular or plural text that follows it.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -59,7 +59,8 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let Some(options) = options(&arguments)? else {
         println!(
-            "usage: cargo bench --features nccl --bench ranks -- PATH [--processes N] [--cores N] [--batch N] [--seconds S] [--rounds N]   (PATH is a dataset of photographs)"
+            "usage: cargo bench --features nccl --bench ranks -- PATH [--processes N] [--cores N] [--batch N] \
+             [--seconds S] [--rounds N]   (PATH is a dataset of photographs)"
         );
         return Ok(());
     };

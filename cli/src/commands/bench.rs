@@ -19,10 +19,10 @@ use crate::progress::MeasurementBar;
 
 /// Measure the speed of the loader
 ///
-/// Runs the loader with batches in host memory, discards the batches, and prints statistics after a
-/// warm-up. With --step-ms, each batch is kept for the duration of a training step; the stall
-/// fraction is then the fraction of the time in which training would wait for data. The last lines
-/// name the bottleneck of the loader.
+/// Runs the loader with batches in host memory, discards the batches, and prints statistics that
+/// exclude the warm-up. With --step-ms, the consumer pauses after each batch, like a training step;
+/// the stall fraction is then the fraction of the time in which training would wait for data. The
+/// last lines name the bottleneck of the loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

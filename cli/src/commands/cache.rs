@@ -63,7 +63,7 @@ struct Refresh {
 
 #[derive(clap::Args)]
 struct Warm {
-    /// Dataset in a store
+    /// Dataset in an object store
     #[arg(value_name = "URL")]
     url: PathBuf,
     /// Folder of the cache [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
@@ -119,7 +119,6 @@ impl Args {
                 let total = |files: BTreeMap<String, (u64, u64)>| {
                     files.into_values().fold((0, 0), |sum, (files, bytes)| (sum.0 + files, sum.1 + bytes))
                 };
-                // The files that a process is using remain.
                 let (old_files, remaining_files) = (total(files), total(show(&dir)?.files));
                 let files = old_files.0.saturating_sub(remaining_files.0);
                 let bytes = size::bytes(bytes + old_files.1.saturating_sub(remaining_files.1));

@@ -36,8 +36,8 @@ Examples:
 
 The disk is measured only if the dataset is not yet cached in memory.
 The line 'first reading' shows how much came from the disk.
-For tar shards in a store, the output compares the cost of a full shuffle and
-of shuffle_window, and suggests one.")]
+For tar shards in an object store, the output compares the cost of a full
+shuffle and of shuffle_window, and suggests one.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measurement: MeasurementArgs,
@@ -45,15 +45,15 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// Maximum number of samples for the measurements of one thread.
+/// The measurements of one thread use up to this many samples, and no more samples once
+/// [`MAX_BYTES`] have been read.
 const MAX_SAMPLES: usize = 2000;
-/// Once this many bytes have been read, these measurements include no more samples.
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
 /// Maximum size in bytes of the decoded pages of a shuffle window. The cache of decoded pages has
 /// at most 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
-/// Size of the block that each thread copies, larger than its share of the CPU caches.
+/// Size of the memory that each thread copies, larger than the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
@@ -231,7 +231,6 @@ fn verdict_of_best(stats: &Stats) -> Verdict {
     stats.verdict()
 }
 
-/// Returns the shuffle options in Rust and in Python.
 fn shuffle_options(window: Option<usize>) -> (String, String) {
     match window {
         Some(window) => {
@@ -254,7 +253,6 @@ struct SingleThread {
 }
 
 impl SingleThread {
-    /// Average size of a sample in bytes.
     fn mean_sample_bytes(&self) -> usize {
         self.bytes / self.samples.max(1)
     }
@@ -362,7 +360,7 @@ fn disk_bytes() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Number of samples that are decoded together, as in the loader.
+/// As in the loader.
 const GROUP_SAMPLES: usize = 8;
 
 struct DecodeBench {
@@ -411,7 +409,7 @@ impl DecodeBench {
     }
 }
 
-/// Measures the speed of copies in memory, in bytes per second.
+/// Returns the speed of copies in memory, in bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied_bytes: usize = std::thread::scope(|scope| {

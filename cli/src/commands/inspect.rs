@@ -59,14 +59,14 @@ struct Report {
     progressive: usize,
     restart_markers: usize,
     turned: usize,
-    /// Cameras and videos of samples without a main image, by field.
+    /// Cameras and videos of samples without a main image, by field name.
     cameras: BTreeMap<String, Camera>,
     /// Number of samples with each field other than the images and the label.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
     unreadable: usize,
     damaged: usize,
-    /// Errors of bad and damaged samples, as in the output of `verify --json`.
+    /// As in `verify --json`.
     findings: Vec<String>,
     bytes: Distribution,
     width: Distribution,
@@ -121,7 +121,7 @@ struct ImageSummary {
 
 #[derive(Default, Serialize)]
 struct Camera {
-    /// A frame of several samples counts several times.
+    /// A frame that belongs to several samples is counted several times.
     frames: usize,
     formats: BTreeMap<&'static str, usize>,
     /// Number of samples by frame size, such as `640x480`.
@@ -226,9 +226,7 @@ fn summarize_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Optio
     }))
 }
 
-/// Returns the label, the headers of the images, the names of the other fields, and the
-/// annotations. Returns `None` if the sample has no main image, and the source names no image
-/// fields.
+/// Returns `None` if the sample has no main image, and the source names no image fields.
 fn summarize_sample(
     source: &dyn Source,
     index: usize,
@@ -384,7 +382,7 @@ impl Report {
     }
 }
 
-/// Lists counts, most frequent first, such as `jpeg 60, png 4`.
+/// Formats counts, highest first, such as `jpeg 60, png 4`.
 fn format_counts<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));

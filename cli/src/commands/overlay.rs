@@ -10,17 +10,14 @@ use crate::data::AnnotationFrameArgs;
 
 /// Side of a letter in font pixels. The last column and the last row are empty.
 pub(super) const LETTER_SIDE: u32 = 8;
-/// Maximum number of boxes drawn per sample.
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
 const MAX_EXAMINED_SAMPLES: usize = 64;
 /// Mask value of pixels outside the image, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
-/// Radius of a point in pixels.
 const POINT_RADIUS: i64 = 1;
 
 pub(super) struct Overlay {
-    /// Annotations found in the first samples.
     annotations: Annotations,
     draws_box_masks: bool,
     draws_mask: bool,
@@ -67,8 +64,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of the sample in `row`. Its image has `side` by `side` pixels, and its
-    /// upper left corner is at `corner`.
+    /// Draws the annotations of sample `row` of the batch onto its image, which has `side` by `side`
+    /// pixels and its upper left corner at `corner`.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
@@ -133,7 +130,6 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Returns a pixel of the image, or `None` outside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let is_inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         is_inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
@@ -154,7 +150,6 @@ impl Tile<'_> {
         }
     }
 
-    /// Draws the outline of a box, with `name` in its upper left corner.
     fn outline(&mut self, corners: &[f32], color: Color, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
@@ -169,7 +164,6 @@ impl Tile<'_> {
         let name = truncate(name, (self.side - 1) as u32 / LETTER_SIDE);
         let (text_width, text_height) = (name.chars().count() as i64 * i64::from(LETTER_SIDE), i64::from(LETTER_SIDE));
         if text_width > 0 && text_height < self.side {
-            // Keep the name inside the image.
             let [x, y] =
                 [(x1, text_width), (y1, text_height)].map(|(start, length)| start.min(self.side - length - 1).max(0));
             self.fill((x, x + text_width + 1), (y, y + text_height + 1), color);
@@ -191,7 +185,7 @@ impl Tile<'_> {
     }
 }
 
-/// Returns the color of a class. Classes with consecutive numbers have very different colors.
+/// Classes with consecutive numbers have very different colors.
 fn class_color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -208,7 +202,6 @@ fn class_color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns a dark color or white, whichever is more readable on the background.
 fn contrasting_color([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }

@@ -83,7 +83,7 @@ pub(crate) struct Args {
     /// Replace an existing local output of the same format once the new output is complete
     #[arg(long)]
     force: bool,
-    /// Store images that cannot be decoded unchanged, instead of failing
+    /// Store undecodable images unchanged, instead of failing
     #[arg(long)]
     keep_undecodable: bool,
     /// Fail if an image is damaged, even if it can be decoded
@@ -205,7 +205,7 @@ impl Args {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PartChoice {
-    /// A part and the number of parts.
+    /// Index of the part, and the number of parts.
     Explicit(u64, u64),
     /// Read the part from the environment of an array job. Contains the number of parts if the user
     /// specified it.
@@ -235,7 +235,6 @@ impl PartChoice {
     }
 }
 
-/// Returns the non-empty lines of a file.
 fn read_lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -277,8 +276,7 @@ fn describe_incomplete(missing: &str, parts: u64) -> String {
     format!("parts {list} of {parts} are not complete")
 }
 
-/// Prints warnings, counts and sizes. If several shards are a whole dataset, also prints the
-/// pattern that opens them.
+/// Also prints the pattern that opens the shards, if there are several and they are a whole dataset.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
     print_issues(
@@ -329,7 +327,6 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the warning `text` and the first images of `images`, or nothing if `count` is 0.
 fn print_issues(text: &str, count: u64, images: &[ImageIssue]) {
     if count == 0 {
         return;

@@ -54,13 +54,12 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Number of pixels between the images.
+/// In pixels.
 const GAP: u32 = 6;
 /// Size of a font pixel in pixels, if the text fits.
 const FONT_PIXEL_SIDE: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
-/// Height of the text, including the gap above it.
 const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER_SIDE * FONT_PIXEL_SIDE;
 const PAPER: Color = [245, 245, 242];
 const INK: Color = [30, 30, 30];
@@ -135,8 +134,8 @@ impl Args {
     }
 }
 
-/// Returns the number of columns that leaves the fewest empty cells in the last row and, among
-/// equals, gives the sheet closest to a square. Sheets are at most three times as wide as high.
+/// Minimizes the empty cells in the last row and, among equals, the number of columns. Sheets are at
+/// least as wide as high, and at most about three times as wide.
 fn best_column_count(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;

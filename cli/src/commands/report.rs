@@ -34,7 +34,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the timeline. Browsers draw this number without a noticeable delay.
+/// Browsers draw this number of spans without a noticeable delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {
@@ -69,7 +69,7 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 /// [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
 ///
 /// # Errors
-/// If `trace` cannot be read or is not a trace, or `out` cannot be written.
+/// If `trace` cannot be read or is not a trace, or if `out` cannot be written.
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });

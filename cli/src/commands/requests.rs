@@ -11,7 +11,7 @@ use warpfeed::{Stats, Verdict};
 /// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
 /// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
-/// Maximum acceptable cost of the requests of one process in one epoch, in dollars.
+/// Maximum acceptable cost of the requests per process and epoch.
 const MAX_DOLLARS: f64 = 1.0;
 /// Bytes that a loader's prefetcher schedules per round: half of its budget, minus some bytes for
 /// the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If its window
@@ -28,19 +28,18 @@ pub(super) struct Requests {
     full_requests: u64,
     windowed_requests: u64,
     window: usize,
-    /// Whether the server is assumed to charge for requests.
+    /// Whether the server probably charges for requests.
     is_paid: bool,
-    /// Whether the latency of requests limited the loader.
+    /// Whether the latency of the requests limited the loader.
     is_slow: bool,
-    /// Whether the server refused some requests.
     has_refusals: bool,
 }
 
 impl Requests {
-    /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
-    /// samples of `sample_bytes` bytes. Returns `None` if the run sent no requests, as for a local
-    /// dataset, or if the dataset does not consist of tar shards. In tar shards, samples are
-    /// adjacent, so one request can fetch several of them.
+    /// Estimates the requests from the statistics of a loader on the dataset at `path`. Returns
+    /// `None` if the loader sent no requests, as for a local dataset, or if the dataset does not
+    /// consist of tar shards: only there, samples are adjacent, so that one request can fetch
+    /// several of them.
     pub(super) fn estimate(
         path: &Path,
         kind: &str,
@@ -77,7 +76,6 @@ impl Requests {
             .then_some(self.window)
     }
 
-    /// Returns a line with the numbers, and a line with the suggestion and its reason.
     pub(super) fn summary_lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
         let whose = if self.is_paid { "at S3's price" } else { "if this were S3; this server charges nothing" };

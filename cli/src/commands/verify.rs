@@ -63,7 +63,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Samples per block. Findings are written after each block.
+/// Findings are written after each block of samples.
 const BLOCK_SAMPLES: usize = 2048;
 
 impl Args {
@@ -170,8 +170,6 @@ fn check_annotations(
     }
 }
 
-/// Checks that sample `index` has a usable label and a valid image that can be decoded completely,
-/// and that boxes, masks and points match the image.
 pub(crate) fn check(
     source: &dyn Source,
     index: usize,

@@ -6,9 +6,6 @@
 //! needs neither a GPU nor a driver. On an H200, the results equal the driver's for every
 //! configuration in `tests/program/occupancy.rs`.
 //!
-//! 1. `limits`: [`Limits`], the resources of a multiprocessor by compute capability.
-//! 2. `table`: [`Table`], the occupancy by block size, as text and as a plot.
-//!
 //! ```
 //! use warpfeed_cli::occupancy::{Factor, Limits, Usage};
 //! let hopper = Limits::of("9.0".parse()?)?;

@@ -36,7 +36,7 @@ impl Table {
         Table { limits, usage, rows }
     }
 
-    /// Returns the block sizes, smallest first.
+    /// Returns the rows, smallest block size first.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }

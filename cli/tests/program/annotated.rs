@@ -53,8 +53,6 @@ fn annotated_sets_are_counted_checked_and_drawn() {
             && out.contains("field \"mask.png\": annotations are for 5x5 pixels, but the image has "),
         "{out}"
     );
-    // Images whose size differs from the declared size, and an image that EXIF rotates by 180
-    // degrees.
     let path = dir.path().join(coco);
     let original = fs::read_to_string(&path).unwrap();
     let mut resized = json(&original);

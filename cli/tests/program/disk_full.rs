@@ -1,8 +1,6 @@
 //! Tests that, if the disk fills up while a file is written, the command fails and no partial file
-//! remains. A trace that the disk cannot hold must stay readable.
-//!
-//! The tests limit the file size. If mounting is allowed, they also use a file system of a few
-//! hundred KiB.
+//! remains, but that a trace stays readable. The tests limit the file size. If mounting is allowed,
+//! they also use a file system of a few hundred KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -126,7 +124,6 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(!path.exists());
 }
 
-/// This test is skipped if users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");

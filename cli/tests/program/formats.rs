@@ -47,7 +47,6 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Label and fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
 /// Returns the fields in encoded form, because packing writes numbers and text as files.
@@ -94,7 +93,6 @@ fn every_format_is_inspected_and_packed() {
     }
 }
 
-/// Samples have no label, and may have several images.
 #[test]
 fn robot_episodes_are_inspected_and_packed() {
     let root = tempfile::tempdir().unwrap();
@@ -114,7 +112,6 @@ fn robot_episodes_are_inspected_and_packed() {
     }
 }
 
-/// Samples have boxes instead of labels.
 #[test]
 fn yolo_datasets_are_inspected_and_packed() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,3 @@
-//! Tests the command-line tool. Most tests run the built binary.
-
 mod annotated;
 mod auto_traits;
 mod commands;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
-/// Opens a pseudo-terminal. Returns the end that the test reads, and the end for the stderr of a
-/// child process.
+/// Opens a pseudo-terminal. Returns the end that the test reads, and the end that a child process
+/// writes to.
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };

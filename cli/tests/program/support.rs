@@ -1,4 +1,3 @@
-//! Helpers that run the real binary.
 #![allow(dead_code)]
 
 use std::path::Path;

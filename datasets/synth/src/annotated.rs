@@ -1,5 +1,5 @@
-//! Generates images with figures of several classes, and the ground truth for each figure, in COCO
-//! or Pascal VOC format.
+//! Generates images with figures of several classes, and their ground truth in COCO or Pascal VOC
+//! format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +24,7 @@ struct AnnotatedImage {
     figure_numbers: Vec<u16>,
 }
 
-/// Minimum number of visible pixels of an annotated figure.
+/// Figures with fewer visible pixels are not annotated.
 const MIN_VISIBLE_PIXELS: usize = 12;
 
 const VALIDATION_PERIOD: usize = 5;
@@ -35,9 +35,9 @@ const KEYPOINTS: [&str; 3] = ["top", "left", "right"];
 impl Synth {
     /// Generates the dataset in COCO format: `annotations/instances_train.json` and
     /// `instances_val.json`, with the images in `train` and `val`. Each image shows several figures
-    /// of arbitrary classes. An annotation consists of the figure's box, its visible pixels as run
-    /// lengths, and three keypoints: its top, left and right ends. Every fifth image belongs to the
-    /// validation split.
+    /// of arbitrary classes. Each figure with at least 12 visible pixels is annotated with its box,
+    /// its visible pixels as run lengths, and three keypoints: its top, left and right ends. Every
+    /// fifth image belongs to the validation split.
     ///
     /// `written` is called with the size in bytes of each image written, possibly from several
     /// threads at once.
@@ -90,7 +90,8 @@ impl Synth {
     /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The images are the same as with
     /// [`write_coco`](Synth::write_coco). In a mask, 0 is the background, and the value `i + 1` is
-    /// class `i` in the sorted order of the names, counted from 0.
+    /// class `i` in the sorted order of the names, counted from 0. `written` is called as in
+    /// [`write_coco`](Synth::write_coco).
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write), and with [`ErrorKind::Config`] if
@@ -138,7 +139,6 @@ impl Synth {
         })
     }
 
-    /// Generates all images on all cores. Returns the results of `process`.
     fn map_images<T: Send>(&self, process: impl Fn(usize, AnnotatedImage) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| process(index, self.annotated_image(index)?)).collect()
     }
@@ -177,7 +177,6 @@ struct Object<'a> {
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),
-    /// First and last row of the visible pixels.
     rows: (usize, usize),
 }
 

@@ -1,4 +1,5 @@
-//! Outlines and textures of figures. A class is defined by an outline and a texture.
+//! Outlines and textures of figures. A class is an outline and a texture, and with more than 64
+//! classes also a range of hues.
 //!
 //! Each figure has its own coordinate system (u, v): u points right, v points down, and the figure
 //! extends about 256 units from its center. Every outline and texture is mirror-symmetric, so
@@ -10,8 +11,7 @@ use std::fmt;
 pub(super) struct Figure {
     outline: Outline,
     texture: Texture,
-    /// Range of hues, as (i, n): the i-th of n equal parts of the hue circle. (0, 1) allows any
-    /// hue.
+    /// (i, n): part i of n equal parts of the hue circle, counted from 0. (0, 1) allows any hue.
     pub(super) hue: (usize, usize),
 }
 
@@ -115,7 +115,6 @@ impl Figure {
 }
 
 impl fmt::Display for Figure {
-    /// The name of the class, such as `dotted-ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:?}-{:?}", self.texture, self.outline).to_lowercase();
         match self.hue {

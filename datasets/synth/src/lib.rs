@@ -1,15 +1,7 @@
 //! Generates synthetic datasets from which a model can learn. The images vary as in a real dataset,
-//! and are byte-identical on every machine for the same seed.
-//!
-//! 1. This file: chooses and encodes the images, and writes the class folders.
-//! 2. `scene`: the content of an image: background, noise and figures.
-//! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
-//! 4. `robot`: [`Robot`], episodes of a robot arm in LeRobot format.
-//! 5. `figure`: outlines and textures, which define the class.
-//! 6. `ink`: integer color and noise.
-//!
-//! Except in `robot`, painting and JPEG encoding use only integer arithmetic, so results do not
-//! depend on floating-point hardware or libraries.
+//! and are byte-identical on every machine for the same options. Except in `robot`, painting and
+//! encoding use only integer arithmetic, so results do not depend on floating-point hardware or
+//! libraries.
 
 mod annotated;
 mod figure;
@@ -41,11 +33,11 @@ const MAX_CLASSES: usize = 1024;
 /// A synthetic dataset.
 ///
 /// A class is a combination of an outline and a texture, such as `dotted-ring` or `striped-cross`.
-/// With more than 64 classes, a class also has a range of hues. Several figures of the class, of
-/// any color, size and angle, are scattered over a background that does not depend on the class.
-/// Most crops therefore show a figure, and the mean color does not reveal the class. Sizes, aspect
-/// ratios, JPEG qualities and subsampling vary as in real datasets. Some images are gray,
-/// progressive, or PNG.
+/// With more than 64 classes, a class also has a range of hues. Several figures of the class are
+/// scattered over a background that does not depend on the class. Their colors and sizes vary, and
+/// they are rotated by up to 18 degrees. Most crops therefore show a figure, and with up to 64
+/// classes, the mean color does not reveal the class. Sizes, aspect ratios, JPEG qualities and
+/// subsampling of the images vary as in real datasets. Some images are gray, progressive, or PNG.
 ///
 /// Image `i` depends only on the seed, the number of classes, the side and `i`. Image `i` belongs
 /// to class `i % classes`.
@@ -80,7 +72,7 @@ impl Synth {
         Synth { images: 2000, classes: 10, side: 256, seed: 0 }
     }
 
-    /// Sets the number of images.
+    /// Sets the number of images, at least one per class.
     pub fn images(mut self, images: usize) -> Self {
         self.images = images;
         self
@@ -181,7 +173,6 @@ impl Synth {
         (0..self.classes).map(|class| Figure::for_class(class, self.classes).to_string())
     }
 
-    /// The encoded image, without a label.
     fn image(&self, index: usize) -> Result<OwnedSample> {
         let figure = self.figure(index);
         let (size, coding, pixels) = self.pixels(index);
@@ -193,7 +184,7 @@ impl Synth {
         Figure::for_class(class % self.classes, self.classes)
     }
 
-    /// The pixels as RGB, HWC.
+    /// Pixels are RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
@@ -270,7 +261,6 @@ impl Coding {
         }
     }
 
-    /// Returns the field name for the encoding, and the bytes.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
         let encode_error = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
         let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
@@ -319,7 +309,7 @@ mod tests {
         (0..source.len()).map(|i| (&source.read(i, &mut scratch).unwrap()).try_into().unwrap()).collect()
     }
 
-    /// The FNV-1a hash of all samples.
+    /// FNV-1a.
     fn hash(samples: &[OwnedSample]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325;
         for sample in samples {

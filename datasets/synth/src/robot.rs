@@ -272,7 +272,6 @@ fn schema() -> parquet::errors::Result<TypePtr> {
     Type::group_type_builder("schema").with_fields(fields).build().map(Arc::new)
 }
 
-/// Statistics of a feature with two numbers.
 fn feature_stats(values: &[[f32; 2]]) -> Value {
     let count = values.len() as f64;
     let axis_stats = |axis: usize| {

@@ -1,11 +1,8 @@
-//! The content of an image: background, noise and figures.
-
 use super::figure::Figure;
 use super::ink::{Noise, Rgb, color, draw, mix};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 
-/// An image before it is painted.
 pub(super) struct Scene {
     width: i32,
     height: i32,
@@ -13,7 +10,7 @@ pub(super) struct Scene {
     /// Slope of the background's color gradient in x and y, in units of 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Maximum amplitude of the per-pixel noise, which resembles sensor noise.
+    /// Maximum amplitude of the noise of single pixels, which resembles sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<PlacedFigure>,
