@@ -13,9 +13,8 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }
 
-/// Converts an error of the JPEG decoder. This function is not an `impl From`: with a second
-/// conversion into [`Error`], the compiler could not infer the error type of closures that end in
-/// `Ok(())`.
+/// Not an `impl From`: with a second conversion into [`Error`], the compiler could not infer the
+/// error type of closures that end in `Ok(())`.
 pub(crate) fn from_jpeg(e: warpfeed_jpeg::Error) -> Error {
     let kind = if e.is_out_of_memory() { ErrorKind::Memory } else { ErrorKind::Decode };
     Error::new(kind, e.to_string())

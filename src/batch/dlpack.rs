@@ -25,8 +25,7 @@ pub struct DlTensor {
     pub device_id: i32,
     /// Number of axes.
     pub ndim: i32,
-    /// Kind of the elements: 0 for signed integers, 1 for unsigned integers, 2 for floats, 4 for
-    /// bfloat16.
+    /// Kind of the elements. 0: signed integer, 1: unsigned integer, 2: float, 4: bfloat16.
     pub code: u8,
     /// Bits per element.
     pub bits: u8,
@@ -111,13 +110,11 @@ struct Owner<M> {
 
 impl DlpackTensor {
     /// Creates a row-major tensor of shape `shape` at address `data`, in memory that `memory` keeps
-    /// alive. This function is for language bindings only and is not covered by semantic
-    /// versioning.
+    /// alive. For language bindings only, and not covered by semantic versioning.
     ///
     /// # Safety
     /// `data` must be the address, on `device`, of an array of shape `shape` and type `dtype`.
-    /// Until `memory` is dropped, the array must stay valid, and only the receiver may write to the
-    /// array.
+    /// Until `memory` is dropped, the array must stay valid, and only the receiver may write to it.
     #[doc(hidden)]
     pub unsafe fn new(
         data: *mut c_void,
@@ -243,8 +240,7 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 
 impl HostBatch {
     /// Exports the field `name`, such as `image` or `label`. Returns `None` if there is no such
-    /// field. The loader reuses the memory once the batch and all exports of its fields have been
-    /// dropped.
+    /// field. The loader reuses the memory once the batch and all exports have been dropped.
     ///
     /// The receiver may write to the memory, because the loader refills it for every batch. While
     /// the receiver writes, do not read the field through the batch.

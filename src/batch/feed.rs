@@ -32,8 +32,7 @@ impl RunPlan {
     }
 
     /// Returns the position after `index`, or `None` if the run ends there. A returned position
-    /// with batch 0 begins a new epoch, which exists only if [`begin_epoch`](RunPlan::begin_epoch)
-    /// then returns true.
+    /// with batch 0 is valid only if [`begin_epoch`](RunPlan::begin_epoch) then returns true.
     pub(crate) fn next_after(&self, index: BatchIndex) -> Option<BatchIndex> {
         let batch = index.batch + 1;
         if batch < self.batch_count {
@@ -137,7 +136,6 @@ pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
-/// A batch that the consumer receives.
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 

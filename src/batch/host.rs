@@ -196,8 +196,7 @@ impl HostBatch {
         Some((full.release(), &self.slot_return))
     }
 
-    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, drops the batch as
-    /// usual.
+    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, drops the batch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
         if self.slot_return.keeper.is_some()
@@ -321,8 +320,7 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// A Rust type that a field's elements can have: `u8`, `u16`, `f32`, `f64`, `f16`, `bf16`, `i16`,
-/// `i32` or `i64`.
+/// An element type of a field: `u8`, `u16`, `f32`, `f64`, `f16`, `bf16`, `i16`, `i32` or `i64`.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The [`Dtype`] of fields with these elements.
     const DTYPE: Dtype;

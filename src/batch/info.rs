@@ -42,15 +42,13 @@ pub(crate) struct Header {
     /// -1. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
     /// Launch sizes of the decode kernels, for each image field that a device may decode, or `None`
-    /// for a field of which the device decodes no sample. Set by the worker that finishes the
-    /// batch.
+    /// if it decodes no sample of the field. Set by the worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
     /// For each packed span, its index and the length of its first axis. Set by the worker that
     /// finishes the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
-/// Metadata of one sample.
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
@@ -102,8 +100,7 @@ impl SampleInfo {
     }
 }
 
-/// Maxima and sums over the images of a batch that a device decodes. They determine the kernels'
-/// launch sizes.
+/// Maxima and sums over a batch's images that a device decodes. They set the kernels' launch sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) segments: u32,
@@ -157,8 +154,7 @@ impl BatchInfo {
     }
 
     /// Returns the text of each sample in the field `name`, or `None` if this is not a
-    /// [`Text`](crate::field::Text) field. The text of a failed sample without a replacement is
-    /// empty.
+    /// [`Text`](crate::field::Text) field. A failed sample without a replacement has an empty text.
     pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
         let samples = &self.samples[..self.len()];
         let is_known = samples.iter().any(|sample| sample.text(name).is_some());
@@ -173,8 +169,7 @@ impl BatchInfo {
         self.header.entries.iter().map(|entry| entry.valid)
     }
 
-    /// Returns the rectangle of each output image that shows the source image, before geometric
-    /// effects.
+    /// Returns where each output image shows the source image, before geometric effects.
     ///
     /// The rectangle is smaller than the output image if images keep their own sizes
     /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is
@@ -203,8 +198,7 @@ impl BatchInfo {
         delivered.map(|sample| u64::from(sample.damaged)).sum()
     }
 
-    /// Returns how the samples were mixed ([`Augment::mix`](crate::Augment::mix)), or `None` if
-    /// they were not.
+    /// Returns how the samples were mixed ([`Augment::mix`](crate::Augment::mix)), if they were.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.header.mixing.as_ref()
     }
@@ -215,8 +209,8 @@ impl BatchInfo {
         role == Role::Label && !self.header.labeled
     }
 
-    /// Returns the length of the first axis of a span, and the other axes. `row` is the shape of
-    /// one sample.
+    /// Returns the lengths of a span's first axis and of the others. `row` is the shape of one
+    /// sample.
     pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
         match self.header.packed.iter().find(|(packed, _)| *packed == span) {
             Some((_, len)) => (*len, &row[1..]),

@@ -77,9 +77,8 @@ impl Heap {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // With the default alignment, zeroed memory comes directly from the operating system, so
-        // unused pages are never touched. With a larger alignment, allocators would write the zeros
-        // themselves.
+        // With the default alignment, zeroed memory comes from the operating system, so unused
+        // pages are never touched. With a larger alignment, allocators would write the zeros.
         let layout = len
             .checked_add(PAGE)
             .and_then(|size| Layout::from_size_align(size, 16).ok())

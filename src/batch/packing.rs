@@ -1,8 +1,7 @@
 //! Packs the fields of a full batch that have a variable number of rows per sample.
 //!
-//! While a batch is filled, each sample has space for the maximum number of rows, so workers can
-//! write samples independently. When the batch is finished, the rows are moved in place to close
-//! the gaps.
+//! While a batch is filled, each sample has space for the maximum number of rows, so workers write
+//! independently. When the batch is finished, the rows are moved in place to close the gaps.
 
 use super::slot::FilledSlot;
 use super::{Role, Span};
@@ -42,9 +41,8 @@ impl FilledSlot {
         self.header_mut().packed = packed;
     }
 
-    /// Closes the gaps between the samples in `span`, or restores the gaps if `is_packing` is
-    /// false. Span `counts` contains the number of rows of each sample. Returns the total number of
-    /// rows.
+    /// Closes the gaps between the samples in `span`, or restores them if `is_packing` is false.
+    /// Span `counts` contains each sample's number of rows. Returns the total number of rows.
     fn move_rows(&mut self, span: usize, counts: usize, is_packing: bool) -> usize {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
         let (max_rows, capacity) = (field.shape[0], *sample_bytes);
@@ -56,8 +54,7 @@ impl FilledSlot {
         let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved_rows = 0;
         for number in 0..self.len() {
-            // When rows move toward the end of the array, start with the last sample, so that no
-            // row is overwritten.
+            // When rows move toward the end, start with the last sample, to overwrite no row.
             let sample = if is_packing { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
             let packed_offset = if is_packing { moved_rows } else { total_rows - moved_rows - count } * row_bytes;
@@ -83,8 +80,7 @@ impl FilledSlot {
         out.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(out, end)| *out = end.to_ne_bytes());
     }
 
-    /// Sets the counts of failed samples without a replacement to 0, because their rows may be
-    /// unwritten.
+    /// Sets the counts of failed samples without a replacement to 0: their rows may be unwritten.
     fn clear_failed(&mut self, counts: usize) {
         for sample in 0..self.len() {
             if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {
@@ -104,8 +100,7 @@ mod tests {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
 
-    /// Returns a full batch and the rows of each sample. `counts` contains the number of two-byte
-    /// rows of each sample.
+    /// Returns a full batch and each sample's rows. Sample `i` has `counts[i]` rows of two bytes.
     fn batch(counts: &[usize], max_rows: usize) -> (FilledSlot, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),

@@ -170,12 +170,11 @@ pub(crate) enum Role {
     Plain,
     /// The labels, which are delivered if the samples of the batch have labels.
     Label,
-    /// An image field. In batches for a device, it is `u8` (H, W, 3), and the device converts it to
-    /// its final type.
+    /// An image field. For a device, it is `u8` (H, W, 3), and the device converts it to its final
+    /// type.
     Image,
     /// A field with a variable number of elements along its first axis. Span `counts` contains the
-    /// number of elements of each sample, as i64. The worker that finishes the batch closes the
-    /// gaps between samples.
+    /// number of elements of each sample, as i64. The worker that finishes a batch closes the gaps.
     Packed { counts: usize },
     /// Cumulative patch counts of the images, computed from the grids in span `grids`.
     CuSeqlens { grids: usize },
@@ -184,8 +183,7 @@ pub(crate) enum Role {
     /// One record per image, or per frame of a clip: the effects and the mixing that the device, or
     /// the worker that mixes, applies to the image in span `of`. Not delivered.
     Records { of: usize },
-    /// One record per image, or per frame of a clip: how a device decodes the images in span `of`.
-    /// Not delivered.
+    /// One record per image or frame: how a device decodes the images in span `of`. Not delivered.
     Decoding { of: usize },
     /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
     /// a large sample may use the space that small ones leave. The device has space for an average

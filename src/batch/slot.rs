@@ -165,9 +165,8 @@ impl SlotPart {
         unsafe { &mut *self.slot.bytes(span, row..row + 1) }
     }
 
-    /// Reserves `len` bytes for encoded data, and `blocks` blocks of coefficients. Returns
-    /// the offset of the bytes, the index of the first block, and the bytes, or `None` if there is
-    /// not enough space.
+    /// Reserves `len` bytes for encoded data, and `blocks` blocks of coefficients. Returns the
+    /// bytes' offset, the index of the first block, and the bytes, or `None` without enough space.
     pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
@@ -312,9 +311,8 @@ impl FilledSlot {
         unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(other_span, 0..len)) }
     }
 
-    /// Divides the slot into parts again, to refill the rows in `rows`, which must be in ascending
-    /// order and not empty. A part contains up to `group` rows, which may include rows that are not
-    /// in `rows`.
+    /// Divides the slot into parts again, to refill the rows in `rows`, which must be ascending and
+    /// not empty. A part contains up to `group` rows, and may include rows that are not in `rows`.
     #[cfg(feature = "_device")]
     pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = SlotPart> {
         assert!(!rows.is_empty(), "expected at least one row to fill again");

@@ -1,5 +1,4 @@
-//! Computes soft labels. The device kernel `soft_labels` in `device/nvidia/kernels/convert.cu` must
-//! produce the same bits.
+//! Computes soft labels, with the same bits as the kernel in `device/nvidia/kernels/convert.cu`.
 
 use super::fused::mul_add;
 

@@ -50,8 +50,7 @@ impl MemoryBound {
                     .saturating_add(scratch)
             }),
             MemoryBound::Available(free) => {
-                // Device memory does not matter here, because the number of batches on the device
-                // is fixed.
+                // Device memory does not matter: the number of batches there is fixed.
                 let default_bounds = automatic_prefetch(max_bytes, slots_bytes).at_least(DEFAULT_PREFETCH);
                 let fitting_bounds = automatic_prefetch(free, |prefetch| {
                     let bytes = slots_bytes(prefetch).saturating_add(scratch.min_bytes());
@@ -177,8 +176,7 @@ pub(super) struct Demand<'a> {
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Returns the largest number from 1 to `max` that fits, if any. Every number below a fitting one
-/// must fit.
+/// Returns the largest number from 1 to `max` that fits, if any. `fits` must be monotonic.
 fn find_largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut last_fit, mut first_misfit) = (0, max.checked_add(1)?);
     while first_misfit - last_fit > 1 {

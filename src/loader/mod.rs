@@ -1,17 +1,7 @@
 //! The options of a loader, and the code that opens it.
 //!
-//! 1. Data: `input`, the datasets; `class_list`, the list of classes, which determines the labels;
-//!    `sampling`, the selection and order of samples; `batch_size`, the batch size and the rank.
-//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`];
-//!    `option_table` contains the single-valued options; `samples`, `batching`, `pixels`, `fields`,
-//!    `classes`, `error_policy` and `observability` contain the other setters, grouped by purpose;
-//!    `images` checks the image options that loaders and decoders share; `display` formats a loader
-//!    as text.
-//! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
-//!    loaders with batches on a device, and `nvidia` does so for NVIDIA GPUs; `field_names` checks
-//!    that the source has the required fields.
-//! 4. Resources: `memory` plans the memory of a loader, and `cores` determines how many cores it
-//!    may use.
+//! `option_table` contains the options with a single value. Other files group the remaining setters
+//! by purpose.
 
 /// Defines setters on both [`Loader`] and [`DecoderBuilder`]. The body of a setter modifies `self`.
 macro_rules! shared_setters {

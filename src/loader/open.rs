@@ -383,8 +383,7 @@ impl Loader {
         Ok((0..dataset_count).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
-    /// Fails if an augmentation is invalid, or if the augmentations of the datasets contradict each
-    /// other.
+    /// Fails if an augmentation is invalid, or if those of two datasets contradict each other.
     fn all_augments(&self) -> Result<Augments> {
         if !self.own_augments.is_empty() {
             return Augments::by_dataset(self.dataset_augments()?);
@@ -466,8 +465,7 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Fills a batch of four mixed samples with the fields that `damage` has changed. Returns the
-    /// error of each sample.
+    /// Fills four mixed samples after `damage` has changed the fields. Returns each sample's error.
     fn errors_after(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);

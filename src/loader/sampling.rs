@@ -353,8 +353,7 @@ impl Sampling {
         })
     }
 
-    /// Restricts the options to `range`, the samples of one dataset of a mixture. The result always
-    /// shuffles.
+    /// Restricts the options to `range`, one dataset of a mixture. The result always shuffles.
     fn restrict_to(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { is_shuffled: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self
@@ -376,8 +375,7 @@ impl Sampling {
     /// The sampler returns indices relative to the start of `range`.
     fn order_within(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.sampler {
-            // A custom sampler returns source indices. A mixture can't have one, so `range` starts
-            // at 0.
+            // Custom samplers return source indices. Mixtures have none, so `range` starts at 0.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(WithinSubset::new(indices, order.clone())),

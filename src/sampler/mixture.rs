@@ -9,9 +9,8 @@
 //! earlier rounds. It determines the pass over the source and the position in that pass. The
 //! computation takes constant time and needs no memory per sample.
 //!
-//! The inverse searches for the next position of a sample. Turns increase from round to round but
-//! are shuffled within a round, so the inverse compares all turns in the first round that contains
-//! the sample.
+//! The inverse searches for a sample's next position. Turns increase from round to round but are
+//! shuffled within a round, so it compares all turns in the first round that contains the sample.
 //!
 //! With `single_dataset_batches`, a draw is a whole batch. If the sources have batches of different
 //! sizes, every draw has as many positions as the largest batch. A smaller batch uses only the
@@ -278,9 +277,8 @@ impl Mixture {
         if quota.draws == 0 {
             return Position::Absent;
         }
-        // The samples of a source are numbered by their order over all passes. The numbers increase
-        // from round to round but are shuffled within a round, so the search covers complete
-        // rounds.
+        // A source's samples are numbered by their order over all passes. The numbers are shuffled
+        // within each round, so the search covers complete rounds.
         let (samples_before, samples_per_round) =
             (quota.draws_before * samples_per_draw, quota.draws * samples_per_draw);
         let round_of = |sample: u64| section.first_round + (sample - samples_before) / samples_per_round;

@@ -7,8 +7,7 @@ use crate::error::{Error, Result, counted};
 const DEFAULT_DRAWS_PER_ROUND: u64 = 10_000;
 /// Default number of batches per round, if each batch has samples of one source only.
 const DEFAULT_BATCHES_PER_ROUND: u64 = 100;
-/// Maximum number of draws per round. Quotas are computed in `f64`, which is exact up to this
-/// limit.
+/// Maximum draws per round. Quotas are computed in `f64`, which is exact up to this limit.
 const MAX_DRAWS_PER_ROUND: u64 = 1 << 32;
 /// Maximum global batch size, so that the positions of a round fit in 64 bits.
 const MAX_BATCH_SIZE: usize = u32::MAX as usize;
@@ -71,9 +70,8 @@ impl Curve {
     pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Curve::Linear => x,
-            // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine. The
-            // functions of the standard library differ between platforms, but all ranks must have
-            // the same quotas.
+            // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine: library
+            // functions differ between platforms, but all ranks must have the same quotas.
             Curve::Cosine => {
                 let angle = std::f64::consts::FRAC_PI_2 * x;
                 let (mut term, mut sine) = (angle, angle);
@@ -99,8 +97,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Converts `start` to a position of the run. Returns `u64::MAX` for a point that is too far
-    /// away to be reached.
+    /// Converts `start` to a position of the run, or to `u64::MAX` if it is too far away.
     fn position(self, start: At, positions_per_pass: u64) -> u64 {
         let positions_per_epoch = positions_per_pass.saturating_mul(self.passes);
         match start {
@@ -111,8 +108,7 @@ impl Clock {
                     LastBatch::Drop => positions_per_epoch / self.batch_size,
                     LastBatch::Keep | LastBatch::Pad => positions_per_epoch.div_ceil(self.batch_size),
                 };
-                // If an epoch has no batch, this division must not fail, because opening the loader
-                // fails later.
+                // Do not fail here if an epoch has no batch: opening the loader fails later.
                 let (epoch, step) = (step / steps_per_epoch.max(1), step % steps_per_epoch.max(1));
                 epoch.saturating_mul(positions_per_epoch).saturating_add(step.saturating_mul(self.batch_size))
             }

@@ -63,9 +63,8 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// Number of rounds of the network. Four rounds suffice if the round functions are pseudorandom
-/// (Luby and Rackoff). The other rounds are a safety margin, because the halves may have only a few
-/// bits.
+/// Number of rounds of the network. Four suffice if the round functions are pseudorandom (Luby and
+/// Rackoff). The others are a safety margin, because the halves may have only a few bits.
 const ROUNDS: u64 = 8;
 
 /// Number of values that pass through the network together. They are independent, so the CPU
@@ -103,8 +102,7 @@ impl Permutation {
         for first in values.clone().step_by(CHUNK_LEN) {
             let count = (values.end - first).min(CHUNK_LEN as u64) as usize;
             let mut mapped: [u64; CHUNK_LEN] = array::from_fn(|i| first + i as u64);
-            // The first `pending_count` elements are the indices of the values that are still to be
-            // mapped.
+            // The first `pending_count` elements are the indices of values to be mapped.
             let mut pending: [u8; CHUNK_LEN] = array::from_fn(|i| i as u8);
             let mut pending_count = count;
             while pending_count > 0 {

@@ -75,8 +75,7 @@ impl Quotas {
         Some(last.quotas.iter().map(|quota| quota.draws_before).sum())
     }
 
-    /// Returns the first round that starts after at least `samples` samples, or after the end of
-    /// the run.
+    /// Returns the first round that starts after at least `samples` samples or the end of the run.
     pub(super) fn round_after(&self, samples: u64, samples_per_draw: &[u64]) -> u64 {
         let mut remaining = samples;
         for (section, next_section) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {

@@ -67,8 +67,7 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
         local_world_size: "SLURM_NTASKS_PER_NODE",
-        // In a batch script, which runs only once, SLURM sets the variables as in process 0 of the
-        // requested tasks.
+        // In a batch script, SLURM sets the variables as in process 0 of the requested tasks.
         start_marker: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
@@ -140,8 +139,7 @@ impl Rank {
         Ok(detected.map(|(rank, _)| rank))
     }
 
-    /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
-    /// machine consecutively.
+    /// Returns the ranks on this machine, assuming that its processes are numbered consecutively.
     pub(crate) fn machine_ranks(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local_rank = self.local_rank.unwrap_or(self.rank % ranks);

@@ -44,8 +44,7 @@ pub(crate) struct Entry {
     /// The number that seeds the sample's random numbers instead of the epoch; see
     /// [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// False for padding, for the replacement of a failed sample, and for a failed image of a
-    /// decoder.
+    /// False for padding, a failed sample's replacement, and a failed image of a decoder.
     pub(crate) valid: bool,
 }
 
@@ -62,8 +61,7 @@ pub(crate) struct Schedule {
     live_order: Option<Arc<LiveOrder>>,
     /// The same object as `order`, if the order determines the number of samples in each batch.
     batched_order: Option<Arc<dyn BatchedOrder>>,
-    /// The global batch size, or its maximum if the order determines the number of samples in each
-    /// batch.
+    /// The global batch size, or its maximum if the order determines the batches.
     batch_size: u64,
     last_batch: LastBatch,
     rank: Rank,
@@ -159,8 +157,7 @@ impl Schedule {
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
-    /// Returns this rank's number of samples in a global batch of `samples` samples, including
-    /// padding.
+    /// Returns this rank's share of a global batch of `samples` samples, including padding.
     fn rows_of(&self, samples: u64) -> u64 {
         let share = self.share(samples);
         self.min_share_len(samples).max(share.end - share.start)
@@ -258,8 +255,7 @@ impl Schedule {
 
     fn next_in_batched_order(&self, batches: &dyn BatchedOrder, epoch: u64, sample: u64, from: u64) -> Position {
         let (machine, world) = (self.rank.machine_ranks(), self.rank.world_size as u64);
-        // In a small batch, the first `world_size` samples may be padding, so their next batch is
-        // unknown.
+        // In a small batch, the first `world_size` samples may be padding in an unknown batch.
         if world > 1 && matches!(self.order.position(epoch, sample, 0), Position::At(at) if at < world) {
             return Position::Unknown;
         }

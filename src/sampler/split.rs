@@ -72,8 +72,7 @@ pub fn split_by_class<const N: usize>(
             remaining -= count;
             part.extend(shuffled_samples.by_ref().take(count));
         }
-        // If the fractions sum to 1, every sample must be in a part, but not in one with a fraction
-        // of 0.
+        // If the fractions sum to 1, put every sample in a part, but in none with a fraction of 0.
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {

@@ -66,23 +66,20 @@ impl Weighted {
                 weights[index]
             )));
         }
-        // Weights may be near the limit of f64. Dividing by the largest one first keeps their sum
-        // finite.
+        // Dividing by the largest weight first keeps the sum of large weights finite.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} weights are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
-        // Each cell must have the mean weight. A cell below the mean is filled up from a cell above
-        // the mean.
+        // Each cell must have the mean weight. Cells above it fill up the cells below it.
         let mut cells: Vec<_> = weights
             .iter()
             .enumerate()
             .map(|(i, w)| Cell { probability: w / largest / mean, alias: i as u64 })
             .collect();
-        // `stacks` contains two stacks: from the left, the cells below the mean; from the right,
-        // all other cells.
+        // Two stacks: from the left, the cells below the mean; from the right, all others.
         let (mut stacks, mut small_end, mut large_start) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
             if cell.probability < 1.0 {
@@ -104,9 +101,8 @@ impl Weighted {
                 small_end += 1;
             }
         }
-        // Except for rounding errors, each remaining cell has the mean weight. If its sample has
-        // weight 0, the cell is assigned to the heaviest sample, so that samples with weight 0 are
-        // never drawn.
+        // Except for rounding errors, each remaining cell has the mean weight. A sample with weight
+        // 0 must never be drawn, so its cell goes to the heaviest sample.
         let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in stacks[..small_end].iter().chain(&stacks[large_start..]) {
             cells[i] = if weights[i] > 0.0 {
@@ -149,8 +145,7 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // The seed itself determines the augmentation of sample `position`, so draws need a
-        // different seed.
+        // The augmentation of sample `position` uses the seed itself, so draws need another.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.cells_at(epoch, position);
         let cell = rng.below(cells.len() as u64);

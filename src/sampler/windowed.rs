@@ -208,9 +208,8 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // There are at most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window are
-        // not independent. The bounds are the mean of 225 plus or minus five standard deviations of
-        // 30.
+        // There are at most (16 - 1)^2 = 225 degrees of freedom, and a window's samples are not
+        // independent. The bounds are the mean of 225 plus or minus five standard deviations of 30.
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
@@ -218,8 +217,7 @@ mod tests {
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Returns the mean chi-square of the class counts of a batch. For independent draws, the
-        // mean is 9.
+        // Returns a batch's mean chi-square of class counts. For independent draws, it is 9.
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;

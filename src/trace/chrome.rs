@@ -126,8 +126,7 @@ struct Recorder {
     /// Start of the window that is open or waiting to be written.
     window_start: u64,
     /// End of the window that is waiting to be written, and the number of delivered batches at
-    /// which it is written. The window is not written earlier because the device reports its times
-    /// late.
+    /// which it is written. The window waits because the device reports its times late.
     pending_window: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
     last_network: Option<(u64, NetworkStats)>,
@@ -238,9 +237,8 @@ impl Trace {
         events.push(Event { row, name: name.into(), start, end, args });
     }
 
-    /// Opens, closes or writes a window if the schedule requires it. The consumer (the calling
-    /// thread) calls this when it requests a batch at `now`. `delivered` is the number of batches
-    /// delivered so far.
+    /// Opens, closes or writes a window if the schedule requires it. The consumer calls this when
+    /// it requests a batch at `now`, after `delivered` batches.
     pub(crate) fn advance(&self, delivered: u64, now: Instant) {
         let now = self.timestamp(now);
         let phase = self.recorder().schedule.phase(delivered);
@@ -295,8 +293,7 @@ impl Trace {
     }
 
     /// Empties the lists. If a window is waiting to be written, writes its spans, and returns the
-    /// path of the file and the number of spans, or the error that ends the trace. The caller must
-    /// log the result.
+    /// path and the number of spans, or the error that ends the trace. The caller must log it.
     fn write(&self, recorder: &mut Recorder) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("no code panics while holding this lock"));
         let mut events: Vec<Event> = Vec::new();
@@ -389,9 +386,8 @@ impl Recorder {
         }
     }
 
-    /// Writes the network counters. A counter in a trace keeps its value until its next event. The
-    /// values of an interval are therefore written with its start time, and zeros at the end of the
-    /// window.
+    /// Writes the network counters. A counter keeps its value until its next event, so an
+    /// interval's values are written with its start time, and zeros at the end of the window.
     fn format_network_intervals(&mut self, text: &mut Vec<u8>, mut intervals: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref activity, .. }) = intervals.last() else { return };
         let mut zero = NetworkStats::default();

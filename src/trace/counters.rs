@@ -25,7 +25,6 @@ pub(crate) const BATCH_WAIT: &str = "wait for a batch";
 pub(crate) const SLOT_WAIT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE_SECONDS: f64 = 30.0;
-/// Number of elements of the histogram of ready batches.
 const READY_ENTRIES: usize = 64;
 
 #[derive(Default)]
@@ -65,8 +64,7 @@ struct Consumer {
 /// Totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// Counters of each reader. They are allocated at a reader's first read, because most loaders
-    /// never start readers.
+    /// Counters of each reader, allocated at its first read, because most loaders start none.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     fields: Box<[String]>,
     open_time: Instant,
@@ -163,8 +161,7 @@ impl Counters {
         (consumer.last_delivery, consumer.is_epoch_start) = (None, true);
     }
 
-    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the
-    /// start of the wait.
+    /// Records a request while `ready` batches are ready. Returns the start of the wait.
     pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -228,8 +225,7 @@ impl Counters {
         &self.fields[field_index]
     }
 
-    /// `ns` contains the time in each stage, and the tuple the sample's index, key and size in
-    /// bytes.
+    /// `ns` is the time in each stage, and the tuple the sample's index, key and size in bytes.
     pub(crate) fn record_sample(
         &self,
         ns: StageMap<u64>,
@@ -389,8 +385,7 @@ impl WorkerCounters {
         self.stages[stage].add_time(ns);
     }
 
-    /// Returns the mean number of bytes per sample, or `None` if the stage has not produced any
-    /// bytes yet.
+    /// Returns the mean bytes per sample, or `None` if the stage has not produced any bytes yet.
     pub(crate) fn mean_bytes(&self, stage: Stage) -> Option<u64> {
         self.stages[stage].mean_bytes()
     }

@@ -56,8 +56,7 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters of one thread. They never decrease, so two snapshots show whether the thread has
-/// waited.
+/// Counters of one thread, which never decrease. Two snapshots show whether it has waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     pub(crate) cpu_ns: u64,

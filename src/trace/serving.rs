@@ -1,5 +1,4 @@
-//! The rules that find the bottleneck of a decoder. Unlike a loader, a decoder has no steps and no
-//! epochs.
+//! The rules that find the bottleneck of a decoder, which has no steps and no epochs.
 
 use warpfeed_sources::internal::ratio;
 

@@ -11,8 +11,7 @@ use super::bottleneck::{
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// Maximum fraction of the workers' busy time in which they wait for a core. Above it, there are
-/// too few cores.
+/// Fraction of the workers' busy time spent waiting for a core, above which cores are too few.
 const MAX_DELAY_FRACTION: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80 % of the time, was 1.69 times as fast on four cores
@@ -20,8 +19,7 @@ const MAX_DELAY_FRACTION: f64 = 0.2;
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS_IN_FLIGHT: f64 = 2.0;
-/// Minimum fraction of all waits that are for the first batches of epochs. Above it, the verdict
-/// mentions them.
+/// The verdict mentions epochs' first batches if at least this fraction of waits is for them.
 const MIN_START_SHARE: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
@@ -101,8 +99,7 @@ impl Stats {
 impl Verdict {
     fn from_stats(stats: &Stats) -> Verdict {
         let wait_fraction = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that is ahead of the device waits at no cost, so only the device's waits
-            // count.
+            // A host that is ahead of the device waits at no cost, so use the device's waits.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
@@ -223,8 +220,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Returns the number of samples per second that the workers would prepare if they were never
-    /// idle.
+    /// Returns the samples per second that the workers would prepare if they were never idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared_samples as f64, self.stats.seconds * self.busy_fraction)
     }
@@ -421,8 +417,7 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {half_time_speedup:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // The speed-up is an average. It is greater for small crops, and absent for
-                    // whole images.
+                    // The speed-up is an average: greater for small crops, absent for whole images.
                     let speedup = self.limit_speedup(1.0 / (1.0 - share * plain_fraction * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \

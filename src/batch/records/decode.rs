@@ -45,8 +45,7 @@ record! {
         at: u32,
         /// Size of the image's data in the arena, in bytes.
         bytes: u32,
-        /// Index of the image's first block, in the scratch memory for coefficients and in the one
-        /// for planes.
+        /// Index of the image's first block in the scratch memory, for coefficients and for planes.
         block: u32,
         /// Number of MCUs per row of the whole image.
         mcus: u32,
@@ -72,8 +71,7 @@ record! {
         /// Number of blocks in the window.
         kept: u32,
         parts: [Component; 3],
-        /// For each element of `parts`, the index of the DC table plus 256 times the index of the
-        /// AC table.
+        /// For each element of `parts`, the index of its DC table plus 256 times its AC table's.
         choice: [u32; 3],
         /// Size of the longest segment in bytes.
         longest: u32,
@@ -88,11 +86,9 @@ record! {
         fill: u32,
         /// The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
         turned: u32,
-        /// Start and end of the range of columns, relative to the region, that is resized to the
-        /// width of `shown`.
+        /// Range of columns, relative to the region, that is resized to the width of `shown`.
         across: [f64; 2],
-        /// Start and end of the range of rows, relative to the region, that is resized to the
-        /// height of `shown`.
+        /// Range of rows, relative to the region, that is resized to the height of `shown`.
         down: [f64; 2],
     }
 }
@@ -100,8 +96,7 @@ record! {
 /// Where the data of an image is in the arena, the buffer for the encoded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// Index of the image in the batch: the row, or for a clip the row times the number of frames
-    /// plus the frame.
+    /// Index of the image in the batch: the row, or for a clip `row * frame count + frame`.
     pub(crate) place: usize,
     /// Offset in bytes, a multiple of 16.
     pub(crate) offset: usize,
@@ -118,13 +113,11 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of an image's fault flag: a `u32` that is nonzero if the host must decode the
-    /// image.
+    /// Size in bytes of an image's fault flag: a `u32`, nonzero if the host must decode the image.
     pub const FAULT_BYTES: usize = 4;
     /// The kernels may read this many bytes past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
-    /// Maximum number of filter taps per output pixel and axis. Must equal `MAX_TAPS` in
-    /// `kernels/jpeg.cu`.
+    /// Maximum filter taps per output pixel and axis. Must equal `MAX_TAPS` in `kernels/jpeg.cu`.
     pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
     /// memory, which also contains the weights of some rows.
@@ -137,8 +130,7 @@ impl DecodeOps {
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Size in bytes of one sample's Huffman tables. Must equal `sizeof(Built)` in
-    /// `kernels/jpeg.cu`.
+    /// Bytes of a sample's Huffman tables. Must equal `sizeof(Built)` in `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
     /// Long segments are divided into lines of this many bytes, which are decoded in parallel. Must
@@ -366,13 +358,11 @@ mod tests {
             Plan::resized_crop(size, Rect::full(size), output, Rect::full(output))
         };
         assert!(DecodeOps::supports(&plan(6000, 4000)) && DecodeOps::supports(&plan(4000, 6000)));
-        // An output pixel has at most 2 * 31 + 1 taps at this scale, and at most two more at a
-        // larger scale.
+        // An output pixel has at most 2 * 31 + 1 taps at this scale, and up to two more above it.
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// The pixels of a copy depend on data that the kernels write while they decode a different
-    /// row.
+    /// The pixels of a copy depend on data that the kernels write while decoding a different row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {

@@ -1,9 +1,5 @@
 //! Instructions for a device, in one record per sample or image. Workers write the records into the
 //! slot, and the kernels of any vendor read them.
-//!
-//! 1. `sample`: the effects on an image, and mixing with a partner.
-//! 2. `decode`: how to decode and resize an image.
-//! 3. `yuv`: how to convert a video frame to RGB.
 
 mod decode;
 mod sample;

@@ -39,8 +39,7 @@ impl SampleOps {
     /// Index of the first word of `cut`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record that runs the effects on values in `effects` and, if `retouches` is true,
-    /// the effects on pixels.
+    /// Creates a record for the effects on values and, if `retouches` is true, on pixels.
     pub(crate) fn new(effects: &SampleEffects, retouches: bool) -> Self {
         let pixels = if retouches { &effects.pixels[..] } else { &[] };
         let mut ops = SampleOps {

@@ -69,9 +69,8 @@ mod region {
     }
 
     impl<'a> YuvRegion<'a> {
-        /// Chooses the samples of `region`, which is in pixels of the upright frame. Returns `None`
-        /// if a device does not support the format of the frame, or if the data is larger than 4
-        /// GiB.
+        /// Chooses the samples of `region`, in pixels of the upright frame. Returns `None` if a
+        /// device does not support the frame's format, or if the data is larger than 4 GiB.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
             let weights = Weights::for_frame(planes).ok()?;
@@ -130,7 +129,6 @@ mod region {
             self.turned
         }
 
-        /// Returns the number of bytes that [`write`](Self::write) writes.
         pub(crate) fn len(&self) -> usize {
             self.bytes
         }

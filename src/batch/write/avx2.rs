@@ -98,8 +98,7 @@ fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), out),
         _ => {
-            // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
-            // never NaN.
+            // Add 0x7fff plus the lowest kept bit to round to nearest even. Values are never NaN.
             let bits = _mm256_castps_si256(value);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

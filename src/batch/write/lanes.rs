@@ -12,7 +12,6 @@ use super::cast::Kind;
 /// Number of pixels per step. 16 pixels are three vectors of 16 bytes.
 pub(super) const STEP: usize = 16;
 
-// Values of `Kind`, for use as const parameters.
 pub(super) const U8: u8 = Kind::U8 as u8;
 pub(super) const F32: u8 = Kind::F32 as u8;
 pub(super) const F16: u8 = Kind::F16 as u8;
@@ -74,8 +73,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes (H, W, C) output. The channels stay interleaved, so the scales and biases repeat
-        /// every three vectors.
+        /// Writes (H, W, C) output: scales and biases repeat every three vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -138,8 +136,7 @@ macro_rules! lanes {
                 return first;
             }
             let partner = mul_add(widen(partner), scale, bias);
-            // A fused multiply-add would round differently from the device, which rounds both
-            // products and the sum.
+            // The device rounds both products and the sum, so do not use a fused multiply-add.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
             add(mul(partner, b), mul(first, a))
         }

@@ -94,8 +94,7 @@ fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
         }
         F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), out),
         _ => {
-            // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
-            // never NaN.
+            // Add 0x7fff plus the lowest kept bit to round to nearest even. Values are never NaN.
             let rounded = [value.0, value.1].map(|value| {
                 let bits = vreinterpretq_u32_f32(value);
                 let odd = vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1));

@@ -28,8 +28,7 @@ impl BatchWriter {
     pub(crate) fn write_with_effects(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, because few images have any, so overwrite the pixels that they
-        // change.
+        // `write` ignores effects, because few images have any, so overwrite what they change.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |index| self.value(image, index));
         }
@@ -42,8 +41,7 @@ impl BatchWriter {
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // Writing rounds, so all effects of a pixel are applied at once, at the first
-                // effect that covers it.
+                // Writing rounds, so the first effect on a pixel applies all effects at once.
                 if effects[..index].iter().any(|earlier| earlier.changes(x, y)) {
                     continue;
                 }
@@ -56,8 +54,6 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Fails if the length of an image or of `dst` does not match the size, or if the rectangle of
-    /// an effect or of CutMix is not inside the image.
     pub(crate) fn write_mixed(
         &self,
         original: UncastImage<'_>,

@@ -28,8 +28,7 @@ pub struct BatchWriter {
 }
 
 impl BatchWriter {
-    /// Creates a writer for images of size `size`. With [`Dtype::U8`], `normalize` is checked but
-    /// not applied.
+    /// Creates a writer for images of size `size`. With [`Dtype::U8`], `normalize` is only checked.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `normalize` is invalid or overflows `f32`, or if `dtype` is not
@@ -84,8 +83,7 @@ impl BatchWriter {
         BatchWriter { size, ..self.clone() }
     }
 
-    /// Makes this writer accept images with one channel, and normalize them like the first of three
-    /// channels.
+    /// Makes this writer accept images with one channel, normalized like the first of three.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
@@ -145,8 +143,7 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels starting at index `first_pixel`. The SIMD code ([`Vector`]) writes the
-    /// same bits.
+    /// Writes the pixels from index `first_pixel` on, with the same bits as the SIMD code.
     fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, first_pixel),

@@ -26,9 +26,8 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// valid. A loader is `Send` but not `Sync`: it can be moved to a different thread, but only one
 /// thread at a time can request batches.
 ///
-/// A loader belongs to the process that opened it. After `fork`, the child process has no worker
-/// threads, so every batch fails in the child. Dropping the child's copy of the loader frees
-/// nothing.
+/// A loader belongs to the process that opened it. After `fork`, every batch fails in the child
+/// process, which has no worker threads, and dropping the child's copy frees nothing.
 pub struct Batches<B> {
     /// `None` only while the loader is being dropped.
     feed: Option<Box<dyn Feed<Batch = B>>>,
@@ -56,7 +55,6 @@ pub(super) enum NextStep {
     Prepared(RunPlan),
     /// Skips the failed batch at the current position.
     AfterFailed,
-    /// Returns the error, which ends the epoch.
     Error(Error),
 }
 
@@ -90,7 +88,8 @@ impl<B> Batches<B> {
         state::check_process("loader", self.process)
     }
 
-    /// Returns the feed, or `None` in a forked child, where the threads of the feed do not exist.
+    /// Returns the feed, or `None` in a forked child, where the feed's threads do not exist, and
+    /// where locks that the parent's threads held stay locked.
     pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let is_this_process = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| is_this_process).map(|feed| feed as _)
@@ -139,19 +138,17 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
-    /// batch counts until the next batch is requested. After an error that ends the epoch, the
-    /// number is 0.
+    /// Returns the number of batches that the epoch in progress has not delivered yet: 0 after an
+    /// error that ends the epoch. A failed batch counts until the next batch is requested.
     pub fn left(&self) -> u64 {
         self.batches_left
     }
 
-    /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). Ends the
-    /// epoch in progress.
+    /// Ends the epoch in progress, and begins `epoch` at batch `first`; see
+    /// [`epoch_from`](Batches::epoch_from).
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume_start = BatchIndex::default();
         let first = self.start(epoch, first);
-        // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return;
         }
@@ -202,7 +199,6 @@ impl<B> Batches<B> {
 
     /// Makes the source, which may be user code, check its files.
     fn check_source(&mut self) -> Result<()> {
-        // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return Ok(());
         }
@@ -219,7 +215,6 @@ impl<B> Batches<B> {
     pub fn end(&mut self) {
         let is_over = self.batches_left == 0;
         (self.batches_left, self.next_step, self.earlier_wait) = (0, NextStep::Batch, None);
-        // A forked child must not take the parent's locks.
         if self.feed().is_some() {
             self.shared().runtime.end();
         }
@@ -234,14 +229,12 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Moves the position to `position`, or to the start of the next epoch if the current one is
-    /// over.
+    /// Moves the position to `position`, or to the next epoch if the current one is over.
     fn move_to(&self, position: BatchIndex) {
         let epoch = position.epoch.saturating_add(1);
         self.shared().set_position(if self.batches_left > 0 { position } else { BatchIndex { epoch, batch: 0 } });
     }
 
-    /// Moves the position past the current batch.
     fn finish_batch(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let position = BatchIndex { epoch, batch: batch + 1 };
@@ -263,7 +256,6 @@ impl<B> Batches<B> {
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
     pub fn next_interruptible(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        // A forked child must not take the parent's locks.
         if matches!(self.next_step, NextStep::AfterFailed) && self.feed().is_some() {
             self.next_step = NextStep::Batch;
             let first = self.finish_batch();
@@ -279,8 +271,7 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.batches_left == 0 {
-            // Stop the clock when the iterator ends, because the program may keep the `Epoch`
-            // longer.
+            // Stop the clock here, because the program may keep the `Epoch` longer.
             if self.feed().is_some() {
                 self.shared().runtime.end();
             }
@@ -298,7 +289,6 @@ impl<B> Batches<B> {
             // The position stays at the failed batch until the program requests the next batch.
             (Err(_), NextStep::AfterFailed) => self.stop(),
             (Err(e), NextStep::Batch | NextStep::Prepared(_)) if is_recoverable(e) => {}
-            // Any other error ends the epoch.
             (Err(_), _) => {
                 self.batches_left = 0;
                 self.stop();
@@ -379,8 +369,8 @@ impl<B> Batches<B> {
     /// Ends the epoch in progress. The new position takes effect when the next epoch begins.
     ///
     /// # Errors
-    /// See [`Loader::resume`](crate::Loader::resume). An error also ends the epoch, but leaves the
-    /// position unchanged.
+    /// See [`Loader::resume`](crate::Loader::resume). An error ends the epoch, but keeps the
+    /// position.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         let (position, order) = self.resume_position(state)?;
@@ -402,8 +392,7 @@ impl<B> Batches<B> {
         self.resume_position(state).map(drop)
     }
 
-    /// Returns the position at which the loader would continue from `state`, and the order if the
-    /// program can change it.
+    /// Returns the position at which the loader would continue, and the order if it can change.
     fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
         let Shared { recipe, runtime, schedule, .. } = self.shared();
         state.check(recipe, &runtime.counters, schedule)
@@ -444,9 +433,9 @@ impl<B> Batches<B> {
     /// the first batch that was not delivered. A batch is delivered when `next_interruptible`
     /// returns it, so save the checkpoint together with the model that was trained on that batch.
     ///
-    /// The first call reads the keys of eight samples, and later calls read nothing. An
-    /// [`Epoch`](crate::Epoch) dereferences to its loader, so `epoch.checkpoint()` works inside an
-    /// epoch.
+    /// The first call reads the keys of eight samples, and later calls read nothing. Inside an
+    /// epoch, call `epoch.checkpoint()`, because an [`Epoch`](crate::Epoch) dereferences to its
+    /// loader.
     pub fn checkpoint(&self) -> Checkpoint {
         self.handle.checkpoint()
     }
@@ -472,7 +461,6 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
-/// Returns the error for an order that changed its length after an epoch was prepared.
 fn changed_length_error(next: BatchIndex, remaining_batches: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let new_batch_count = batch + remaining_batches;
@@ -485,8 +473,7 @@ fn changed_length_error(next: BatchIndex, remaining_batches: u64) -> Error {
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // In a forked child, the feed's threads don't exist, and locks that they held stay
-            // locked.
+            // In a forked child, the feed's threads don't exist, and their locks stay locked.
             std::mem::forget(self.feed.take());
             return;
         }
@@ -513,7 +500,6 @@ mod tests {
     use crate::Loader;
     use crate::source::{Memory, OwnedSample};
 
-    /// Locks that the parent's other threads held at `fork` stay locked in the child.
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();

@@ -1,5 +1,4 @@
-//! [`Engine`]: starts and stops the threads, puts full slots in order, and applies the error
-//! policy.
+//! [`Engine`]: controls the threads, puts full slots in order, and applies the error policy.
 //!
 //! A *slot* is the memory of one batch. A *part* is a group of rows of a slot that one worker
 //! fills. A *run plan* contains the number of a run, its first batch, and the epochs that it may
@@ -30,8 +29,7 @@ use crate::trace;
 /// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The validated options and the opened source of a loader, before memory is allocated and threads
-/// are started.
+/// Validated options and opened source of a loader, before memory is allocated and threads started.
 pub(crate) struct EngineConfig {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
@@ -117,8 +115,7 @@ fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> R
     }
     let notifier = PrefetchNotifier::new(shared)?;
     if notifier.is_some() {
-        // `check` may need the read-ahead budget, which `PrefetchNotifier::new` has just granted
-        // the source.
+        // `check` may need the read-ahead budget that `PrefetchNotifier::new` has just granted.
         guarded(|| shared.recipe.read_source.check())?;
     }
     Ok(ReadStage::new(shared, max_parts, notifier))
@@ -134,13 +131,11 @@ impl<B> Engine<B> {
         let EngineConfig { shared, batch_sampler, timeout, .. } = config;
         let (shared, slot_count) = (Arc::new(shared), slots.len());
         let settings = shared.runtime.settings.clone();
-        // Each bounded channel is large enough for all items that can exist at once, so no send
-        // blocks.
+        // Each bounded channel has room for all items that can exist at once, so no send blocks.
         let (run_sender, run_receiver) = unbounded();
         let (slot_sender, slot_receiver) = bounded(slot_count);
-        // `fill_results` has room for every slot, for two end-of-run messages (of the current run
-        // and of a canceled one), and for one panic message from each worker and from the
-        // coordinator.
+        // `fill_results` has room for every slot, two end-of-run messages (of the current run and
+        // of a canceled one), and a panic message from each worker and from the coordinator.
         let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
@@ -175,8 +170,7 @@ impl<B> Engine<B> {
             run_sender: Some(run_sender),
             fill_results,
             slot_return,
-            // There is one more entry than slots, because the end-of-run message may also arrive
-            // out of order.
+            // One more entry than slots: the end-of-run message may also arrive out of order.
             arrivals: (0..=slot_count).map(|_| None).collect(),
             run: 0,
             next_batch: None,
@@ -334,8 +328,7 @@ impl<B> Feed for Engine<B> {
         self.shared.runtime.balance.begin();
         (self.logged_wait, self.straggler_wait_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
-            // Stop after this epoch: the run would repeat it, but the source would prefetch the
-            // next epoch.
+            // Stop after this epoch: the run repeats it, but the source would prefetch the next.
             run_plan.epoch_limit = 0;
         }
         let run_sender = self.run_sender.as_ref().expect("open until drop");
@@ -409,8 +402,7 @@ fn parts_per_slot(slots: &[FreeSlot], settings: &Settings) -> usize {
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.stop();
-        // No more batches will be requested, so the keeper must release each slot as soon as
-        // possible.
+        // No more batches will be requested, so the keeper must release slots immediately.
         let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
         // Closing its channel ends the coordinator, which then drops its handle to the pool, so
         // that the pool's threads can be joined.

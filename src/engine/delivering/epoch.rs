@@ -40,8 +40,7 @@ impl<B> Batches<B> {
         Epoch { batches: self }
     }
 
-    /// Iterates over the batches of epoch `epoch`, starting with batch `first`. Earlier batches are
-    /// not loaded.
+    /// Iterates over the batches of `epoch` from batch `first` on. Earlier batches are not loaded.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         self.begin_from(epoch, first);
         Epoch { batches: self }
@@ -98,8 +97,7 @@ impl<B> Epoch<'_, B> {
         usize::try_from(self.batches.left()).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether no more batches will be delivered, because the epoch is complete or was
-    /// ended by an error.
+    /// Returns whether no more batches follow, because the epoch is complete or ended by an error.
     pub fn is_empty(&self) -> bool {
         self.batches.left() == 0
     }

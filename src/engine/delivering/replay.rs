@@ -34,9 +34,8 @@ impl<B> Batches<B> {
         Ok(self.replay_while(n, &mut || Some(POLL_INTERVAL))?.expect("idle never gives up"))
     }
 
-    /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as
-    /// [`next_interruptible`](Batches::next_interruptible) does. Returns `None` if `idle` returns
-    /// `None`.
+    /// Like [`replay`](Batches::replay), but calls `idle` before each wait, like
+    /// [`next_interruptible`](Batches::next_interruptible). Returns `None` if `idle` does.
     ///
     /// # Errors
     /// See [`replay`](Batches::replay).
@@ -47,8 +46,7 @@ impl<B> Batches<B> {
                 "replay({n}): expected 1 to {max_batches} batches; raise prefetch for more"
             )));
         }
-        // Receive the batches below without `next_interruptible`, which would move the position of
-        // the run.
+        // `next_interruptible` would move the position of the run, so do not use it below.
         self.start(0, 0);
         let batch_count = self.left().min(n as u64);
         let received = (0..batch_count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

@@ -32,8 +32,7 @@ fn mix_records(full: &mut FilledSlot, mixing: &Mixing) {
     }
 }
 
-/// A full slot that is being uploaded to the device. Dropping it returns the slot to the
-/// coordinator.
+/// A full slot that is being uploaded. Dropping it returns the slot to the coordinator.
 pub(crate) struct UploadingSlot {
     full: Option<FilledSlot>,
     slot_return: Sender<FreeSlot>,

@@ -2,13 +2,6 @@
 //!
 //! The coordinator sends parts of batches to the readers, which read the samples of each part, and
 //! send both to the workers.
-//!
-//! 1. `storage_wait`: decides whether reader threads or the workers read samples, depending on
-//!    whether reads block on storage.
-//! 2. `read_buffers`: samples on their way from a reader to a worker, and their buffers.
-//! 3. `reader_count`: chooses the number of readers.
-//! 4. `prefetch`: notifies a prefetching source of the samples that will be read.
-//! 5. `readers`: [`ReadStage`], the threads and their memory budget.
 
 mod prefetch;
 mod read_buffers;

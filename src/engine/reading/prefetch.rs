@@ -47,8 +47,7 @@ impl PrefetchNotifier {
         let shared_limit = epoch_limit.clone();
         let (source_len, samples_schedule, length_schedule) =
             (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The order may be user code. If it panics here, it also panics in the coordinator, which
-        // reports the error.
+        // The order may be user code. If it panics here, the coordinator reports the same panic.
         let batch_count = move |epoch| {
             if epoch < shared_limit.load(Ordering::Relaxed) {
                 guarded(|| Ok(length_schedule.num_batches(epoch))).unwrap_or(0)
@@ -77,8 +76,7 @@ impl PrefetchNotifier {
         };
         let (next_schedule, augments) = (schedule.clone(), recipe.augments.clone());
         let next_position = move |epoch, sample, batch| {
-            // The partners that are combined with a sample are random, so any batch may read this
-            // sample.
+            // The partners of a sample are random, so any batch may read this sample.
             if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }
@@ -127,8 +125,7 @@ impl PrefetchNotifier {
         let mut next_seq = progress.next_seq;
         while let Some(batch) = progress.finished.remove(&next_seq) {
             next_seq += 1;
-            // Ignore a panic, because the batch is complete. At worst, the source does not release
-            // some memory.
+            // Ignore a panic: the batch is complete. At worst, the source keeps some memory.
             let _ = self.call(|prefetcher| prefetcher.done(batch));
         }
         progress.next_seq = next_seq;

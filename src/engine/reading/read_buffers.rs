@@ -34,7 +34,6 @@ pub(crate) struct ReadBuffers {
     samples: Vec<(ReadIndex, Result<Sample<'static>>, u64)>,
     buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
-    /// Maximum size of a sample.
     max_bytes: u64,
 }
 
@@ -89,7 +88,6 @@ impl ReadBuffers {
         Some((sample, *ns))
     }
 
-    /// Returns the total capacity of the buffers in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffers.iter().map(Vec::capacity).sum()
     }

@@ -40,14 +40,12 @@ pub(super) struct ReaderCount {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number of readers stays constant for this many windows. After that, it is doubled if
-    /// parts are waiting.
+    /// The number stays constant for this many windows, and is then doubled if parts are waiting.
     Resting(u32),
     /// The number of readers has just been doubled. The value is the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.
     Starting(f64),
-    /// The current window measures the rate with the doubled number. The value is the rate before
-    /// the doubling.
+    /// The window measures the rate with the doubled number. The value is the rate before.
     Measuring(f64),
 }
 
@@ -101,8 +99,7 @@ impl ReaderCount {
 mod tests {
     use super::*;
 
-    /// Simulates reading at `rate(readers)` samples per second. Returns the successive numbers of
-    /// readers.
+    /// Simulates `rate(readers)` samples per second. Returns the successive numbers of readers.
     fn simulate(
         reader_count: &mut ReaderCount,
         seconds: f64,
@@ -149,8 +146,7 @@ mod tests {
         );
     }
 
-    /// Like [`simulate`], but the consumer pauses for `pause` seconds after the first `reads`
-    /// reads.
+    /// Like [`simulate`], but the consumer pauses for `pause` seconds after `reads` reads.
     fn simulate_with_pause(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut reader_count = ReaderCount::new();
         let mut counts = simulate(&mut reader_count, reads as f64 / rate(INITIAL_READERS), true, &rate);

@@ -15,8 +15,7 @@
 //! reads the others. So a reader exceeds the budget by at most one sample, unless its part is the
 //! only one.
 //!
-//! Readers are started when they are needed. More are started as long as they make reading faster
-//! (`reader_count.rs`).
+//! More readers are started when needed, if they make reading faster (`reader_count.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -37,7 +36,6 @@ use crate::recipe::Recipe;
 use crate::source::{self, Sample};
 use crate::trace::{Args, TraceRow, nanos};
 
-/// Passes a part and its prefetched samples to the workers.
 pub(crate) type SendPart = Arc<dyn Fn(SlotPart, PrefetchedSamples) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
@@ -72,7 +70,6 @@ pub(crate) struct ReadStage {
     pub(crate) notifier: PrefetchNotifier,
     recipe: Arc<Recipe>,
     runtime: Arc<Runtime>,
-    /// Maximum number of parts in flight.
     max_parts: usize,
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
@@ -82,8 +79,7 @@ pub(crate) struct ReadStage {
     admission: Mutex<()>,
     threads: Mutex<Threads>,
     reader_count: Mutex<ReaderCount>,
-    /// Number of readers that may run. A reader with an index at or above this limit ends after its
-    /// current part.
+    /// Number of readers that may run. A reader with a greater or equal index ends after its part.
     max_readers: AtomicUsize,
     open_time: Instant,
 }
@@ -110,8 +106,7 @@ struct Budget {
     part_count: usize,
     idle_buffers: Vec<ReadBuffers>,
     idle_bytes: usize,
-    /// Estimated size of a part in bytes. Rises immediately to the size of a larger part, and falls
-    /// slowly.
+    /// Estimated bytes of a part. Rises at once to the size of a larger part, and falls slowly.
     typical_bytes: usize,
     is_closed: bool,
 }
@@ -296,8 +291,7 @@ impl ReadStage {
         self.runtime.is_current(part.header().run)
     }
 
-    /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
-    /// and no parts remain.
+    /// Waits for the next part and for space. Returns `None` once the stage is closed and empty.
     fn next_part(self: &Arc<Self>, part_receiver: &Receiver<SlotPart>) -> Option<(SlotPart, PrefetchedSamples)> {
         let _admission = self.admission.lock().expect("no code panics while holding this lock");
         let part = part_receiver.recv().ok()?;

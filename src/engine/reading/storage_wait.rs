@@ -1,5 +1,4 @@
-//! Decides whether reader threads or the workers read samples, depending on how long reads block on
-//! storage.
+//! Decides whether readers or workers read samples, by how long reads block on storage.
 //!
 //! A worker that waits for a disk leaves its core idle, so separate threads should read
 //! (`readers.rs`). If reading only copies memory, a reader would cost time and gain nothing.
@@ -16,8 +15,7 @@ use crate::trace::{ThreadUsage, nanos};
 
 /// Readers take over if workers are blocked for at least this fraction of their time.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
-/// Readers take over only after reads have blocked in this many parts, so that one slow sample does
-/// not start readers.
+/// Readers take over only after reads blocked in this many parts: one slow sample is not enough.
 const MIN_BLOCKED_PARTS: u32 = 3;
 /// Number of parts after which the weight of earlier observations is halved.
 const HALF_LIFE_PARTS: u32 = 32;
@@ -25,8 +23,7 @@ const HALF_LIFE_PARTS: u32 = 32;
 /// blocked read lowers the count by [`BLOCK_PENALTY`].
 const MAX_UNBLOCKED_PARTS: u32 = 64;
 const BLOCK_PENALTY: u32 = 8;
-/// If the system does not report blocked threads, reads of at least this average duration in ns
-/// count as blocked.
+/// Without reports of blocked threads, reads that average this many ns count as blocked.
 const LONG_READ_NS: u64 = 200_000;
 
 pub(crate) struct ReaderSwitch {
@@ -44,8 +41,7 @@ struct Observations {
     blocked_ns: u64,
     /// Time that workers spent filling these parts, in ns. This includes decoding.
     fill_ns: u64,
-    /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) for each part in
-    /// which a read blocked.
+    /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) per blocked part.
     unblocked_parts: u32,
 }
 

@@ -79,8 +79,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too large to
 ///   serve.
 ///
-/// Dropping the decoder ends its threads, and requests without a response fail. Batches that you
-/// still hold stay valid.
+/// Dropping the decoder ends its threads. Requests without a response fail; batches stay valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
     handle: LoaderHandle,
@@ -132,8 +131,7 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(images)?.wait()
     }
 
-    /// Queues a request to decode `images`, and returns immediately. Dropping the [`Pending`]
-    /// cancels the request.
+    /// Queues a request to decode `images`, without waiting. Dropping the [`Pending`] cancels it.
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {
@@ -207,8 +205,7 @@ impl<B> Decoder<B> {
         self.batchers.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns the memory plan of the decoder, which excludes pending requests and your copies of
-    /// batches.
+    /// Returns the decoder's memory plan, without pending requests and your copies of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory_plan
     }

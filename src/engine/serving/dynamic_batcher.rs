@@ -1,5 +1,4 @@
-//! Dynamic batching: collects requests until a batch is full or its first request has waited for
-//! the maximum delay.
+//! Dynamic batching: collects requests until a batch is full or the maximum delay has passed.
 
 use std::collections::VecDeque;
 use std::fmt;

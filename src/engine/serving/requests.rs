@@ -27,7 +27,6 @@ pub(super) enum Image {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) max_images: usize,
-    /// Maximum size of an encoded image, in bytes.
     pub(crate) max_image_bytes: u64,
     pub(crate) max_queued: usize,
     /// Maximum time that a request may wait while the program holds every batch.
@@ -83,7 +82,6 @@ struct State<B> {
     /// Epoch of the current run. If an error ends the run, the next run uses the next epoch.
     epoch: u64,
     is_closed: bool,
-    /// Whether the engine has ended.
     has_ended: bool,
 }
 
@@ -147,8 +145,7 @@ impl<B> Requests<B> {
         Ok(self.push(state, images))
     }
 
-    /// Queues the images of a dynamic batch, even if the queue is full, because the dynamic batcher
-    /// bounds its own queue.
+    /// Queues a dynamic batch even if the queue is full: the dynamic batcher bounds its own queue.
     pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Response<B>>) {
         self.push(self.state(), images)
     }

@@ -64,8 +64,7 @@ impl<B> Response<B> {
         });
     }
 
-    /// Calls `on_batch` under the lock, so that only one of several waiting threads calls it at a
-    /// time.
+    /// Calls `on_batch` under the lock, so that of several waiting threads only one calls it.
     pub(crate) fn wait(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let result = self.changed.wait_while(self.state(), |state| state.is_pending());
         result.expect("no code panics while holding this lock").take(on_batch)

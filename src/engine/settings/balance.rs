@@ -10,8 +10,7 @@
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
 //!
-//! Each decision takes a lock and a few arithmetic operations. The tests simulate this rule and a
-//! simpler rule.
+//! Each decision takes a lock and a few arithmetic operations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,11 +65,9 @@ struct AutoState {
 }
 
 impl AutoState {
-    /// Fraction of the workers' time that may be spent. The rest is slack for other threads and
-    /// delays.
+    /// Usable fraction of the workers' time. The rest is slack for other threads and delays.
     const USABLE_FRACTION: f64 = 0.9;
-    /// Maximum spare time, in parts per worker. A worker's share of a batch is about this many
-    /// parts.
+    /// Maximum spare time, in parts per worker: about a worker's share of a batch.
     const MAX_SPARE_PARTS: f64 = 4.0;
     /// Minimum time until the batch is needed, as a multiple of the time to decode a part. The
     /// factor exceeds 1 because the last parts of a batch start later than the first.
@@ -100,8 +97,7 @@ impl AutoState {
     fn record_batch(&mut self, seq: u64, now: Instant) {
         if let Some(previous) = self.last_batch_time.replace(now) {
             let interval = now.saturating_duration_since(previous).as_nanos() as f64;
-            // Clamp the time between two batches, so that a pause of the program does not distort
-            // the average.
+            // Clamp the time, so that a pause of the program does not distort the average.
             let max_interval = if self.batch_interval > 0.0 { 4.0 * self.batch_interval } else { f64::INFINITY };
             self.batch_interval = moving_average(self.batch_interval, interval.min(max_interval));
         }
@@ -143,8 +139,7 @@ fn moving_average(mean: f64, value: f64) -> f64 {
     if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
-/// Token bucket for the device's decoding time: it fills as time passes, and reported decoding time
-/// is taken out.
+/// Token bucket for device decoding: time fills it, and reported decoding time is taken out.
 #[derive(Debug)]
 struct Allowance {
     /// Maximum fraction of the device's time for decoding, less than 1.

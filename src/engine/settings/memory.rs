@@ -52,8 +52,7 @@ pub struct MemoryPlan {
     pub scratch_bytes: usize,
     /// Part of `scratch_bytes` that each worker owns.
     pub worker_scratch_bytes: usize,
-    /// Part of `scratch_bytes` that all workers share, for images that need more than a worker's
-    /// own share.
+    /// Part of `scratch_bytes` that workers share, for images that exceed a worker's own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
     /// Each reader may exceed this limit by one sample. A group of samples that is larger than the

@@ -29,12 +29,10 @@ pub(crate) struct ScratchPlan {
     /// A worker's own share, in addition to `fixed_bytes`.
     pub(crate) worker_bytes: usize,
     pub(crate) shared_bytes: usize,
-    /// Memory for samples that reader threads read ahead.
     pub(crate) read_ahead_bytes: usize,
     /// Memory for samples that the source prefetches.
     pub(crate) source_bytes: usize,
     pub(crate) transform_bytes: usize,
-    /// Memory for the cache of decoded images.
     pub(crate) cache_bytes: usize,
 }
 
@@ -69,8 +67,7 @@ impl ScratchPlan {
         ScratchPlan { cache_bytes: bytes, ..self }
     }
 
-    /// Returns the minimum: the memory without which workers and transforms cannot run, plus the
-    /// cache.
+    /// Returns the memory without which workers and transforms cannot run, plus the cache.
     pub(crate) fn min_bytes(&self) -> usize {
         self.workers
             .saturating_mul(self.fixed_bytes)

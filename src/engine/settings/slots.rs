@@ -170,8 +170,7 @@ impl Settings {
         self.scheduler_stats.lock().expect("no code panics while holding this lock").extend(stats);
     }
 
-    /// Returns how long workers were runnable but not running, in seconds, or 0 if the system does
-    /// not report it.
+    /// Returns how long workers were runnable but not running, in seconds, or 0 if unknown.
     pub(crate) fn delayed_seconds(&self) -> f64 {
         let scheduler_stats = self.scheduler_stats.lock().expect("no code panics while holding this lock");
         scheduler_stats.iter().filter_map(SchedulerStats::delayed_seconds).sum()

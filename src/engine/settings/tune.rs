@@ -27,18 +27,15 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. In between, `record_delivery` only reads the
-/// clock.
+/// Minimum time between two reads of the counters. In between, only the clock is read.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
 const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
 /// Number of windows per block, which is the minimum before the tuner starts or reverts a trial.
 const BLOCK_WINDOWS: u32 = 4;
-/// Maximum length of a trial, in windows.
 const MAX_TRIAL_WINDOWS: u32 = 12;
-/// Minimum fraction of the time that the consumer and the coordinator must each wait before the
-/// tuner starts a trial.
+/// Minimum fraction of time that consumer and coordinator must each wait before a trial.
 const MIN_WAIT: f64 = 0.03;
 /// Minimum CPU demand of saturated cores, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
@@ -136,8 +133,7 @@ enum ChangeKind {
     Trial,
     /// A trial did not increase the rate enough, so the depth is restored.
     Revert,
-    /// A slow sample blocks delivery while later batches are complete, so the depth is raised
-    /// without a trial.
+    /// A slow sample blocks delivery of complete batches, so no trial is needed.
     Behind,
 }
 
@@ -267,8 +263,7 @@ impl HillClimber {
         {
             return Some(None);
         }
-        // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
-        // percent.
+        // At best, the trial ends all waiting. Require a quarter of that gain, at most 3 percent.
         let min_gain = 1.0 + (0.25 * wait_fraction).min(0.03);
         let change = Change { old: old_prefetch, new: new_prefetch, kind: ChangeKind::Trial };
         self.trial = Some(Trial { change, baseline: std::mem::take(&mut self.baseline), min_gain });
@@ -321,8 +316,7 @@ impl Tuner {
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.stop_measuring(&mut state, counters);
-        // Reuse the counters if possible, because reading them takes system calls, which would
-        // delay the first batch.
+        // Reuse the counters if possible: reading them would delay the first batch.
         let last_end = state.last_end.take().filter(|(time, _)| time.elapsed() < MAX_EPOCH_GAP);
         state.start_sums = Some(last_end.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
         state.skipped_batches = 0.0;
@@ -376,8 +370,7 @@ impl Tuner {
     fn apply(&self, Change { old, new, kind }: Change, rate: f64) {
         self.settings.set_prefetch(new);
         let (rate, was) = (rate.round(), old);
-        // Catch a panic in the user's logger, because it would lose the batch that is being
-        // delivered.
+        // A panic in the user's logger would lose the batch that is being delivered.
         let _ = guarded(|| {
             match kind {
                 ChangeKind::Behind => {

@@ -79,8 +79,7 @@ pub struct Checkpoint {
     samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
-    /// Hash of the samples at some positions of the epoch, or `None` if the order was not
-    /// evaluated.
+    /// Hash of the samples at some positions of the epoch, or `None` if not evaluated.
     order: Option<u64>,
     /// Whether the order may depend on state. If so, the positions of the probes are source indices
     /// instead of positions in epoch 0.

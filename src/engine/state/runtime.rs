@@ -14,8 +14,7 @@ use crate::trace::Counters;
 pub(crate) const MAX_READERS: usize = 512;
 
 pub(crate) struct Runtime {
-    /// Number of the current run, or 0 if there is none. Threads discard work that belongs to a
-    /// different run.
+    /// Number of the current run; 0 for none. Threads discard work that belongs to a different run.
     current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer current. Blocked reads poll it, so that they can cancel.
     is_ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
@@ -56,8 +55,7 @@ impl Runtime {
         CancelToken::of_run(run, self.is_ended.clone())
     }
 
-    /// Returns whether `run` is current, so that a failed read should be retried. If it is, counts
-    /// the retry.
+    /// Returns whether `run` is current, so that a failed read is retried. If so, counts the retry.
     pub(crate) fn may_retry(&self, run: u64) -> bool {
         let is_current = self.is_current(run);
         if is_current {

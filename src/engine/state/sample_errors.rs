@@ -10,8 +10,7 @@ use crate::error::Error;
 /// a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error, which names the sample, in place of the batch. The program may go on with
-    /// the next batch.
+    /// Returns an error, which names the sample, instead of the batch. The program may continue.
     #[default]
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as

@@ -24,7 +24,6 @@ pub(super) fn count_fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
 }
 
 impl PartFiller<'_> {
-    /// Returns the number of bytes needed to decode `region` of an image.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
         let memory = if self.counts_only_pixels(pixel_bytes) { pixel_bytes } else { encoded.decode_memory(region) };

@@ -1,5 +1,4 @@
-//! Decodes, transforms and writes the frames of clips. All frames of a clip get the same
-//! augmentation.
+//! Decodes, transforms and writes the frames of clips, with one augmentation per clip.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
 //! the buffers for the next frames. So memory use does not depend on the length of a clip. If a
@@ -76,8 +75,7 @@ impl<'a> PartFiller<'a> {
         let (region, mut max_memory) = (self.largest_region(sample_image), 0);
         let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.max_coefficient_bytes(first_frame));
         for group in groups(frame_count) {
-            // If only pixels count, all frames need the same memory, because they have the same
-            // size.
+            // If only pixels count, all frames need the same memory: they have the same size.
             let memory = if self.counts_only_pixels(pixel_bytes) {
                 self.decoding_memory(first_frame, region).saturating_add(cached_bytes).saturating_mul(group.len())
             } else {
@@ -96,8 +94,7 @@ impl<'a> PartFiller<'a> {
         if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
 
-    /// Writes the frames of a clip. The first `used_buffers` pixel buffers contain other images of
-    /// the sample.
+    /// Writes the frames of a clip. The first `used_buffers` buffers contain other images.
     pub(super) fn write_clip(
         &mut self,
         sample: &mut ReadSample<'a>,

@@ -144,8 +144,7 @@ impl Coordinator {
         state::count_batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Gets the samples of a batch from the sampler, which may be user code, and checks their
-    /// indices.
+    /// Gets the samples of a batch from the sampler, possibly user code. Checks the indices.
     fn choose_samples(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;

@@ -153,8 +153,7 @@ impl<'a> PartFiller<'a> {
                         field_plan,
                     });
                     buffered_bytes += buffer;
-                    // Stop before the next sample, because one more sample of this size might
-                    // exceed the share.
+                    // Stop before the next sample: one more of this size might exceed the share.
                     if buffered_bytes + buffer > share.encoded_bytes {
                         break;
                     }
@@ -225,8 +224,7 @@ impl<'a> PartFiller<'a> {
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        // The frames of a clip use the buffers of other samples, so only one sample is decoded at a
-        // time.
+        // The frames of a clip use the buffers of other samples, so decode one sample at a time.
         let max_samples = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
         (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
@@ -269,8 +267,7 @@ impl<'a> PartFiller<'a> {
         if self.device_images != DeviceImages::All {
             recipe::share_decoding(&mut group.sample_images[first_image..], share.decode_bytes as u64);
         }
-        // `copy_bytes` is the maximum, not the sum, because images are copied for the device one at
-        // a time.
+        // `copy_bytes` is the maximum, not the sum: images are copied one at a time.
         let mut memory = clip_memory;
         let is_only_image = fields.len() == 1 && partner_samples.is_empty();
         for sample_image in &mut group.sample_images[first_image..] {
@@ -311,8 +308,7 @@ impl<'a> PartFiller<'a> {
         Ok((if copy_bytes > share.retained_bytes / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
 
-    /// Finds images in the cache of decoded images. Images that the cache admits are decoded
-    /// completely.
+    /// Finds images in the cache of decoded images. Admitted images are decoded completely.
     fn find_cached_images(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
@@ -450,9 +446,8 @@ impl<'a> PartFiller<'a> {
         self.bitstream.keep(self.runtime.scratch.share().retained_bytes / 2);
     }
 
-    /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.
-    /// `first_frame` is the index of the first frame. Returns `false` for each image that a worker
-    /// must decode.
+    /// Copies the data of `images` for the device: of `sample_image`, or of consecutive frames from
+    /// `first_frame` on. Returns `false` for each image that a worker must decode.
     pub(super) fn store_images(
         &mut self,
         images: &[EncodedImage<'a>],

@@ -139,8 +139,7 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Returns the mean decoded size of this worker's images in bytes, or `None` before the first
-    /// image.
+    /// Returns the mean decoded bytes of this worker's images, or `None` before the first image.
     pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }

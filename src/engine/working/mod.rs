@@ -3,16 +3,6 @@
 //! The coordinator receives free slots and assigns samples to them in the order of the sampler. The
 //! workers return full slots in any order. If a run of consecutive epochs ends early, the
 //! coordinator sends the reason.
-//!
-//! 1. `task`: the messages in the workers' queue, each of which contains a part of a batch.
-//! 2. `fill_result`: a full slot, or why no more slots will be filled.
-//! 3. `meter`: measures how long a worker spends in each stage.
-//! 4. `worker`: the state of a worker thread. `filler`: turns the samples of a part into rows of the
-//!    batch. `clips`: does the same for clips. `buffers`: limits the memory of a worker's buffers.
-//!    `copier`: copies samples that are arrays in memory.
-//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the rayon tasks that take parts
-//!    from it.
-//! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
 mod buffers;
 mod clips;

@@ -18,8 +18,7 @@ impl Pool {
         let builder = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("warpfeed-{i}"))
             .start_handler(move |_| settings.register_worker())
-            // Without a panic handler, rayon would abort the process. The panic hook has already
-            // reported the panic.
+            // By default, rayon aborts the process. The panic hook has already reported the panic.
             .panic_handler(|_| ());
         source::Pool::start(builder, workers).map(Pool)
     }

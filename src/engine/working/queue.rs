@@ -115,8 +115,7 @@ impl WorkQueue {
                 self.process(index, task);
             }
             self.pool_task_count.fetch_sub(1, Ordering::SeqCst);
-            // While this task was still counted, a sender may have added a part without starting a
-            // pool task.
+            // A sender that counted this task may have added a part without starting a new task.
             if self.task_receiver.is_empty() || !self.reserve_pool_task() {
                 break;
             }

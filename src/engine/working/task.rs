@@ -16,8 +16,7 @@ pub(crate) struct Task {
     pub(crate) redecode: Option<RedecodeRequest>,
 }
 
-/// A request to decode samples of a full batch that the device could not decode. Each part of the
-/// batch carries a copy.
+/// Samples of a full batch that the device could not decode. Each part carries a copy.
 #[derive(Clone)]
 pub(crate) struct RedecodeRequest {
     /// Rows of these samples, in ascending order.

@@ -74,8 +74,7 @@ impl Worker {
         device_images: DeviceImages,
     ) -> Option<FilledSlot> {
         let Task { mut part, prefetched_samples, .. } = task;
-        // Clear the metadata of the slot's previous batch, because a panic may leave a row
-        // unfilled.
+        // Clear the old metadata, because a panic may leave a row unfilled.
         part.range().for_each(|row| {
             let meta = part.meta(row);
             meta.key.clear();

@@ -480,8 +480,7 @@ fn workers_and_the_device_report_the_same_damage_count() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
         }
-        // A strict loader replaces damaged samples with copies of intact ones, so it delivers no
-        // damaged image.
+        // A strict loader delivers no damaged image, because it replaces damaged samples.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));

@@ -116,8 +116,7 @@ struct Outcome {
     image: Vec<u8>,
     masks: Vec<Vec<u8>>,
     labels: Vec<i64>,
-    /// The boxes of the first sample's objects, computed by `masks_to_boxes`, with inclusive right
-    /// and lower edges.
+    /// The first sample's boxes, by `masks_to_boxes`, with inclusive right and lower edges.
     boxes: Vec<[f32; 4]>,
 }
 
@@ -160,8 +159,7 @@ fn pasting_equals_torchvisions_reference() {
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
-            // A sample may be its own partner. The batch then contains no class of the second
-            // sample.
+            // A sample may be its own partner, so that its batch has no class of the second sample.
             let Some(first) = classes.iter().position(|&class| class >= 10) else { continue };
             let subset: usize = classes[first..].iter().map(|class| 1 << (class - 10)).sum();
             let expected = &case.results[subset - 1];

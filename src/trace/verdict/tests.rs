@@ -81,8 +81,7 @@ fn streams_that_are_always_busy_are_named() {
     assert_eq!((device.verdict().waited, device.verdict().max_speedup), (0.5, Some(2.0)));
 }
 
-/// A program that never synchronizes with its device runs ahead until all slots on the device are
-/// in use.
+/// A program that never synchronizes runs ahead until all slots on the device are in use.
 #[test]
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
@@ -329,8 +328,7 @@ fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |max: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // The number is cubed, so that values are often small. The range includes impossible
-        // values.
+        // Cubed, so that values are often small. The range includes impossible values.
         max * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {

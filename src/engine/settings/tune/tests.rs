@@ -6,7 +6,6 @@ use crate::sampler::Rng;
 
 struct LoaderModel {
     cores: usize,
-    /// CPU time per sample, in seconds.
     cpu_seconds_per_sample: f64,
     /// Samples per second that the storage delivers for each prefetched batch.
     reads_per_batch: f64,
@@ -35,8 +34,7 @@ impl LoaderModel {
         let computed = WORKERS as f64 / self.cpu_seconds_per_sample;
         let rate = computed.min(self.reads_per_batch * prefetch as f64).min(self.max_storage_rate);
         let batch = BATCH / rate;
-        // During the long step, workers fill every slot. The short steps drain those batches before
-        // they wait.
+        // During the long step, workers fill every slot. Short steps first drain those batches.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.long_step_seconds / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.long_step_seconds == 0.0 { PERIOD * batch } else { self.long_step_seconds + waits };
@@ -119,8 +117,7 @@ fn prefetch_does_not_change_if_the_consumer_never_waits() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // Other programs use two cores, so the workers run half the time and wait for a core half the
-    // time.
+    // With two cores taken by others, workers run half the time and wait for a core otherwise.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
@@ -145,7 +142,6 @@ struct UnevenModel {
     slow_seconds: f64,
     /// Average number of batches between two slow samples.
     slow_interval: f64,
-    /// Average duration of the consumer's step.
     step_seconds: f64,
     rng: Rng,
     /// When each batch became full, and when the consumer received it.

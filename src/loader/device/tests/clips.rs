@@ -81,8 +81,7 @@ fn annotations_of_each_frame_match_the_host() {
     }
 }
 
-/// Returns the images without the rotated ones, to which `oriented` would add a second EXIF
-/// segment.
+/// Omits the rotated images, to which `oriented` would add a second EXIF segment.
 fn upright(damaged: bool) -> Vec<Vec<u8>> {
     let originals = originals(damaged).into_iter().enumerate();
     originals.filter(|(n, _)| n % 7 != 6).map(|(_, bytes)| bytes).collect()

@@ -12,8 +12,7 @@ use crate::source::{Sample, Source};
 
 const EPOCH: u64 = 20;
 
-/// An order in which epoch `e` starts at sample `e * EPOCH`, so the index of a sample reveals its
-/// epoch.
+/// Epoch `e` starts at sample `e * EPOCH`, so the index of a sample reveals its epoch.
 struct Apart;
 
 impl Sampler for Apart {
@@ -104,8 +103,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             for _ in 0..4 {
                 arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
-            // There are three slots on the device and four on the host, and one of them holds the
-            // last batch.
+            // The device has three slots and the host four, and one contains the last batch.
             while source.started(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -122,8 +120,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // The reference has `epochs(1)`, because `epochs(0)` would mark the order as stateful in
-    // checkpoints.
+    // Not `epochs(0)`, which would mark the order as stateful in checkpoints.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<ConsumerBatch<Sim>>, Sim)| {

@@ -34,8 +34,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let mut swept = BTreeMap::new();
     let is_exhaustive = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
     for lasts in [true, false] {
-        // The number of calls varies between runs, because threads poll until their copies are
-        // complete.
+        // The number of calls varies, because threads poll until their copies are complete.
         let (mut missed, mut next) = (0, 0);
         loop {
             let n = next;

@@ -1,5 +1,4 @@
-//! Tests that mosaics and copy-paste, which workers compose even for device batches, match the
-//! host.
+//! Tests that mosaics and copy-paste match the host. Workers compose them even for device batches.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};

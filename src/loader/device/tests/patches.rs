@@ -1,5 +1,4 @@
-//! Tests that device batches contain the same packed patches as host batches, even if a worker has
-//! to decode an image.
+//! Tests that packed patches match the host, even if a worker has to decode an image.
 
 use super::*;
 use crate::batch::HostBatch;

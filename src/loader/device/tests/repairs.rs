@@ -81,8 +81,7 @@ type Opened = (Batches<ConsumerBatch<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // With `epochs(0)`, no samples of the next epoch are read in advance, which would count as
-    // reading them again.
+    // With `epochs(0)`, no prefetching for the next epoch counts as reading samples again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
@@ -153,8 +152,7 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     assert!(error.is_none() && actual == expected, "{error:?}");
     let [actual, expected] = [opened.0.stats().damaged_images, host.stats().damaged_images];
     assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
-    // Coefficients past the end of a block are tolerated: the image is decoded, and not counted as
-    // damaged.
+    // Coefficients past the end of a block are tolerated, and do not count as damage.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));

@@ -7,16 +7,14 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// The output is larger in the second epoch, different in the third, and in the fourth as in the
-/// first.
+/// The output is larger in epoch 1, different in epoch 2, and in epoch 3 as in epoch 0.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let edited = |augment: Augment| edit(augment.flip(0.5));
     let augment = edited(Augment::train(20)).from_epoch(1, edited(Augment::train(32)));
     augment.from_epoch(2, edited(Augment::resize(50, 17))).from_epoch(3, edited(Augment::train(20)))
 }
 
-/// Returns the arrays of the batches of four epochs, and the number of images that the device
-/// decoded.
+/// Returns the arrays of four epochs, and the number of images that the device decoded.
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();

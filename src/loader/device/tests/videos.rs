@@ -1,5 +1,4 @@
-//! Tests that video frames that a device converts to RGB are bit-identical to those that workers
-//! convert.
+//! Tests that a device and workers convert video frames to the same RGB pixels.
 
 use super::*;
 use crate::batch::SlotMemory;
