@@ -172,7 +172,8 @@ impl SoftLabels {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `classes` is 0 or exceeds 2^32 - 1.
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
-        let error = || Error::config(format!("soft_labels: {classes} classes: expected 1 to 2^32 - 1"));
+        let error =
+            || Error::config(format!("soft_labels: the number of classes is {classes}, but must be 1 to 2^32 - 1"));
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0).ok_or_else(error)?;
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
@@ -210,7 +211,10 @@ impl EntryPoint {
             Dtype::F16 => ("f16", 8),
             Dtype::Bf16 => ("bf16", 8),
             other => {
-                return Err(Error::config(format!("image dtype {}: expected u8, f32, f16 or bf16", other.name())));
+                return Err(Error::config(format!(
+                    "the image dtype is {}, but must be u8, f32, f16 or bf16",
+                    other.name()
+                )));
             }
         };
         let layout = match layout {
