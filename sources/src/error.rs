@@ -415,7 +415,6 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     })
 }
 
-/// Converts the result of `try_reserve` for collections other than [`Vec`].
 pub(crate) fn reservation_result(result: std::result::Result<(), TryReserveError>) -> Result<()> {
     result.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }

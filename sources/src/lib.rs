@@ -1,28 +1,10 @@
 //! Opens datasets and reads their samples by index.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`] with a few named fields. A field contains bytes or
-//!    a typed [`Value`], and is borrowed from a memory map where possible.
-//! 2. [`Folder`]: images in a folder, with or without a subfolder per class.
-//! 3. [`Lmdb`]: one LMDB database.
-//! 4. [`Tar`]: WebDataset shards.
-//! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and keypoints.
-//! 6. [`Table`]: a CSV, TSV or JSON Lines file with image paths, labels, numbers and text.
-//! 7. [`Memory`]: samples in memory.
-//! 8. [`Concat`]: several datasets, one after the other. [`Zip`]: several datasets with the same
-//!    samples, side by side.
-//! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`):
-//!    Parquet files, such as those of the Hugging Face Hub.
-//! 10. [`Arrays`]: NumPy, safetensors, PyTorch and HDF5 arrays. [`TfRecord`]: TensorFlow records.
-//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed
-//!     documents.
-//! 12. [`Classes`]: a list of class names that assigns an index to each class.
-//! 13. [`open`]: detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset.
-//! 14. [`Store`]: reads objects by URL, for example from S3. A store reports the result of a read
-//!     through [`ReadCompletion`]. [`ObjectCache`] caches objects on this machine, and [`Upload`]
-//!     writes an object.
-//! 15. [`Lookahead`]: lists the upcoming reads of a loader, for sources that prefetch.
-//! 16. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
-//!     location of an error.
+//! [`open`] detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset. Types
+//! such as [`Folder`] and [`Tar`] open a single format. The result is a [`Source`], which maps an
+//! index to a [`Sample`] with a few named fields. A field contains bytes or a typed [`Value`], and
+//! is borrowed from a memory map where possible. [`Concat`] and [`Zip`] combine datasets, and a
+//! [`Store`] reads objects by URL, for example from S3.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();

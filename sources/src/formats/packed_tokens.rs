@@ -227,8 +227,8 @@ impl PackedFile {
         self.row_starts.len() - 1
     }
 
-    /// Returns the key of a row. It contains a hash of the row's documents, so that a checkpoint
-    /// for different rows is rejected.
+    /// The key contains a hash of the documents, so that a checkpoint for different rows is
+    /// rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.row_starts[row]..self.row_starts[row + 1]];
         let hash = documents

@@ -135,7 +135,6 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads the file at `path`. Fails if it has more than `max_bytes` bytes.
 pub(crate) fn read(path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, max_bytes)?;
@@ -161,12 +160,10 @@ pub(crate) fn read_head(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Reads the text at `path`, which must be UTF-8 and have at most `max_bytes` bytes.
 pub(crate) fn read_text(path: impl AsRef<Path>, max_bytes: u64) -> Result<String> {
     String::from_utf8(read(path, max_bytes)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Reads `file` to its end. Fails if it has more than `max_bytes` bytes.
 pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<()> {
     let len = file.metadata()?.len();
     if len > max_bytes {

@@ -62,8 +62,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Returns whether `target` exists and begins with a different magic number than `bytes`. The
-/// versions may differ.
+/// Returns whether the magic numbers differ in more than the version.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let magic = &bytes[..bytes.len().min(7)];
     let start = file::open(target).and_then(|file| {
@@ -154,7 +153,6 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// Returns the remaining bytes as text, or `None` if they are not UTF-8.
     pub(crate) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }

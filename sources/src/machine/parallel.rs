@@ -27,7 +27,6 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     on_threads(MAX_THREADS, items, open)
 }
 
-/// Like [`in_parallel`], on up to `threads` threads.
 pub(crate) fn on_threads<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

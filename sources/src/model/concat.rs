@@ -115,8 +115,7 @@ impl Concat {
         self.parts.iter().map(|part| part.len()).collect()
     }
 
-    /// Returns the index of the dataset that contains sample `index`, and the sample's index within
-    /// it.
+    /// Returns the index of the dataset, and of the sample within it.
     fn locate(&self, index: usize) -> (usize, usize) {
         let part = self.ends.partition_point(|&end| end <= index);
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
@@ -190,8 +189,7 @@ impl Source for Concat {
         self.relabeled(part, self.parts[part].read_drawn(index, draw, scratch)?)
     }
 
-    /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
-    /// [`prefetch_bytes`](Source::prefetch_bytes).
+    /// Divides the byte budget in proportion to [`prefetch_bytes`](Source::prefetch_bytes).
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let requested_bytes = |part: &Arc<dyn Source>| part.prefetch_bytes() as u128;
         let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);

@@ -10,7 +10,6 @@ const LIST_VERSION: u8 = 1;
 const CHOICES_VERSION: u8 = 2;
 /// Size of the header in bytes: the signature, the version and one number.
 const HEADER_BYTES: usize = SIGNATURE.len() + 1 + 4;
-/// Size of a frame's end position, in bytes.
 const END_BYTES: usize = size_of::<u64>();
 /// Size of a stored frame's entry in a list of choices, in bytes.
 const STORED_FRAME_BYTES: usize = 3 * size_of::<u64>();

@@ -18,8 +18,7 @@ pub(crate) enum Relabel {
 }
 
 impl Relabel {
-    /// Returns the new label. Fails if the old label is not the index of a class, or if its class
-    /// has no new label.
+    /// Fails if the old label is not the index of a class, or if its class has no new label.
     pub(crate) fn new_label(&self, label: i64) -> Result<i64> {
         let index = usize::try_from(label).ok();
         match self {

@@ -59,8 +59,7 @@ pub(crate) struct MessageHints {
 }
 
 impl MessageHints {
-    /// Returns advice for a table without a label column. `candidates` are the columns that contain
-    /// integers. Returns `None` if there are none.
+    /// `candidates` are the columns with integers. Returns `None` if there are none.
     pub(crate) fn label_hint(candidates: &[&str]) -> Option<Arc<str>> {
         let first_candidate = candidates.first()?;
         let (names, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });

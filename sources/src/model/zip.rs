@@ -45,7 +45,6 @@ struct Part {
 }
 
 thread_local! {
-    /// Buffer for reading a sample from one of the datasets.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -120,8 +119,7 @@ impl Zip {
         Ok(self)
     }
 
-    /// Reads sample `index` of all datasets. `draw` is the sample's random number, if a loader
-    /// reads it.
+    /// `draw` is the sample's random number, if a loader reads it.
     fn read_all<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let mut buffer = BUFFER.take();
@@ -206,8 +204,7 @@ impl Source for Zip {
         self.read_all(index, Some(draw), scratch)
     }
 
-    /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
-    /// [`prefetch_bytes`](Source::prefetch_bytes).
+    /// Divides the byte budget in proportion to [`prefetch_bytes`](Source::prefetch_bytes).
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let total_bytes = self.parts.iter().map(|part| part.source.prefetch_bytes() as u128).sum::<u128>().max(1);
         let share = |part: &Part| (order.bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;

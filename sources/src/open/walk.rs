@@ -292,8 +292,7 @@ fn no_such_path(path: &Path) -> Error {
     }
 }
 
-/// Returns the URL that the user probably meant by a path in which a slash is missing, such as
-/// `s3:/bucket/train`.
+/// Returns the URL that the user probably meant by a path such as `s3:/bucket/train`.
 fn intended_url(path: &Path) -> Option<String> {
     let (scheme, rest) = path.to_str()?.split_once(":/")?;
     // A single letter before the colon is a Windows drive.

@@ -1,6 +1,5 @@
 //! The options that select the columns of a dataset.
 
-/// The columns that the user has selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ColumnChoice {
     pub(crate) image: Option<String>,

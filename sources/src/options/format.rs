@@ -64,8 +64,7 @@ impl DataFormat {
         }
     }
 
-    /// Opens the dataset at `location`. Fails if the location names a part of the dataset but the
-    /// format has no parts.
+    /// Fails if the location names a part of the dataset but the format has no parts.
     pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&location)?;
@@ -88,8 +87,7 @@ impl DataFormat {
     }
 }
 
-/// Returns the error for a dataset that needs a disabled Cargo feature. `what` describes the
-/// dataset.
+/// `what` describes the dataset that needs the disabled Cargo feature.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     let cause = format!("this build of warpfeed cannot read {what}: enable the Cargo feature {feature:?}");

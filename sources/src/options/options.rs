@@ -40,9 +40,7 @@ pub struct Options {
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     cache_listing: AtomicBool,
-    /// Whether the options that select columns applied.
     columns: AtomicBool,
-    /// Whether the options for text tables applied.
     table: AtomicBool,
 }
 
@@ -170,12 +168,10 @@ impl Options {
         self
     }
 
-    /// Returns a copy with an empty record of used options.
     pub(crate) fn without_usage(&self) -> Self {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    /// Records the options that apply to `source`, the dataset at `path`.
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);

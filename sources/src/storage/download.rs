@@ -11,7 +11,6 @@ use crate::model::Object;
 /// Maximum number of requests in flight. Small files need many, because the latency of the store
 /// limits their download, not its bandwidth.
 const MAX_REQUESTS: usize = 64;
-/// Maximum total size of the requests in flight, in bytes.
 const MAX_BYTES_IN_FLIGHT: u64 = 128 << 20;
 
 /// Rules, as functions of a URL, that determine which files are downloaded together with the main
@@ -34,8 +33,7 @@ impl Companions {
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
 
-/// Downloads the dataset at `url`, a file with its companions or a folder, and returns the local
-/// path.
+/// Returns the local path of the dataset, which is a file with its companions or a folder.
 pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
     let path = Downloader { companions, remote }.download_dataset(url)?;
     path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))

@@ -81,7 +81,6 @@ impl<T> Files<T> {
         (file, index - self.starts[file])
     }
 
-    /// Returns the file with sample `index`, its `T`, and the sample's index within it.
     pub(crate) fn locate(&self, index: usize) -> (&OpenFile, &T, usize) {
         let (file, index) = self.file_and_index(index);
         let (file, layout) = &self.files[file];
@@ -124,8 +123,7 @@ impl<T> Files<T> {
         self.remote().map_or(0, |_| max_prefetch_bytes(self.files.iter().map(|(file, _)| file.len())))
     }
 
-    /// Starts prefetching from a store. `range` returns the byte range of a sample, given its
-    /// file's `T` and its index within the file.
+    /// `range` returns a sample's byte range, given its file's `T` and its index in the file.
     pub(crate) fn prefetcher(
         self: &Arc<Self>,
         order: Lookahead,

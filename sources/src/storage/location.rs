@@ -40,8 +40,7 @@ impl DatasetLocation {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Returns the folder for listing. A folder in a store must have been [listed](Storage::list)
-    /// before.
+    /// A folder in a store must have been [listed](Storage::list) before.
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
             Storage::Machine { .. } => Tree::Local(&self.path),
@@ -49,8 +48,7 @@ impl DatasetLocation {
         }
     }
 
-    /// Lists the objects under the URL, and returns whether any exist. Returns true for a local
-    /// path.
+    /// Returns whether any objects exist under the URL. Returns true for a local path.
     pub(crate) fn list(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
         self.storage.list(&url)?;

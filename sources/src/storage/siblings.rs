@@ -22,8 +22,7 @@ pub(crate) struct Siblings<'a> {
 }
 
 impl<'a> Siblings<'a> {
-    /// Finds the subfolders that contain images. `images` yields the relative paths of the folders
-    /// that contain images.
+    /// `images` yields the relative paths of the folders that contain images.
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut image_folders: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {

@@ -38,8 +38,7 @@ pub(crate) fn common_split_name(word: &str) -> Option<&'static str> {
 /// A split: its name, and its files sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// Returns the split of the file `name`. `prefixed` is true if file names start with the name of
-/// the dataset.
+/// `prefixed` is true if file names start with the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let split_before_number = without_shard_number(stem);
@@ -153,8 +152,7 @@ pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&s
     Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Returns whether `path` is a whole dataset on the Hugging Face Hub, such as
-/// `hf://datasets/org/name@revision`.
+/// Returns whether `path` is a whole dataset on the Hub, such as `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
 fn is_hub_dataset(path: &Path) -> bool {
     let name = path.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
@@ -182,8 +180,7 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the split `requested`, or of the only split if it is `None`. The error
-/// message lists the splits.
+/// If `requested` is `None`, there must be only one split.
 pub(crate) fn choose_split<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());

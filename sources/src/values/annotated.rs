@@ -47,7 +47,6 @@ enum FieldContent<'s> {
 type FromBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl FieldContent<'_> {
-    /// Returns the offset of the field's first byte in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
             FieldContent::Borrowed(_) => None,
@@ -70,7 +69,6 @@ impl<'s> FieldBuffer<'s> {
         self.bytes
     }
 
-    /// Adds a value that is already in memory.
     pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
         self.fields.push((name, FieldContent::Borrowed(value.into())));
     }

@@ -26,7 +26,6 @@ impl Grants {
         (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |sum, &bytes| sum.saturating_add(bytes)))
     }
 
-    /// Returns the smallest grant, or `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn smallest(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()

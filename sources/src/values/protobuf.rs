@@ -69,8 +69,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Reads the varint at `offset`, and advances `offset`. Returns `None` if the varint is
-/// unterminated or exceeds 64 bits.
+/// Advances `offset`. Returns `None` if the varint is unterminated or exceeds 64 bits.
 pub(crate) fn varint(bytes: &[u8], offset: &mut usize) -> Option<u64> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {

@@ -118,13 +118,11 @@ impl VideoFile {
         groups
     }
 
-    /// Returns the packets that the decoder needs for a frame.
     fn needed_packets(&self, frame: usize) -> Range<usize> {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
 
-    /// Fails if `range` extends past the end of the file. `frame` is the frame that needs the
-    /// bytes, for messages.
+    /// `frame` is the frame that needs the bytes, for messages.
     fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
         let len = self.file.len();
         if range.end <= len {
@@ -178,8 +176,7 @@ impl Packets {
         record::start(track.config(), track.orientation(), label, count, out).map_err(from_video_error)
     }
 
-    /// Reads packets from a store. Does nothing for a local file. `frame` is the frame that needs
-    /// the packets, for messages.
+    /// Does nothing for a local file. `frame` is the frame that needs the packets, for messages.
     pub(crate) fn fetch(&mut self, packets: Range<usize>, frame: usize) -> Result<()> {
         let VideoFile { file, track, number, .. } = &*self.video;
         let Some((object, remote)) = file.object() else { return Ok(()) };
@@ -213,13 +210,11 @@ impl Packets {
         Ok(())
     }
 
-    /// Returns the bytes of a packet, or `None` if it was not read from a store.
     fn bytes_of(&self, packet: &Packet) -> Option<&[u8]> {
         self.read_runs.iter().find_map(|run| packet_in_run(run, packet))
     }
 
-    /// Appends `packets` to a record. Packets in a store must have been [fetched](Packets::fetch)
-    /// before. `frame` is the frame that needs the packets, for messages.
+    /// Packets in a store must have been [fetched](Packets::fetch). `frame` is for messages.
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.

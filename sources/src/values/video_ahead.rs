@@ -31,7 +31,6 @@ pub(crate) fn whole_file_key(file: u32) -> u64 {
 
 /// Maps each sample to the videos and the frames that it needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
-    /// Calls `visit` for each file that a sample reads.
     fn files(&self, sample: u64, visit: &mut dyn FnMut(u32));
 
     /// Returns the index of the object that contains a file, and the object's length if the whole
@@ -46,8 +45,7 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
 
-    /// Returns the indices of the frames that the sample reads from `video`, the file with the
-    /// number `file`. `draw` is the sample's random number.
+    /// `file` is the number of `video`, and `draw` is the sample's random number.
     fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
 }
 
@@ -133,8 +131,7 @@ impl VideoAhead {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the groups of pictures of `batch` are known. If not, starts to read the
-    /// tables of its files.
+    /// If the groups are not known yet, starts to read the tables of the batch's files.
     fn is_known(self: &Arc<Self>, batch: BatchIndex) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -187,8 +184,7 @@ impl VideoAhead {
         }
     }
 
-    /// Reads tables until the queue is empty. Ignores errors, because reading the sample reports
-    /// them.
+    /// Ignores errors, because reading the sample reports them.
     fn read_tables(self: Arc<Self>) {
         loop {
             let file = {
@@ -209,8 +205,7 @@ impl VideoAhead {
         video.number().into_iter().for_each(|file| self.add_table(file, Some(video)));
     }
 
-    /// Adds the groups of pictures of a file, or none if it cannot be opened. Plans the batch if
-    /// this was its last file.
+    /// Adds no groups if `video` could not be opened. Plans the batch if this was its last file.
     fn add_table(&self, file: u32, video: Option<&VideoFile>) {
         let mut state = self.lock();
         if !state.unread.remove(&file) {

@@ -137,7 +137,6 @@ impl Chunks {
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(DEFAULT_CACHE_BYTES).max(chunk))
     }
 
-    /// Copies sample `index`, an index along the first axis, from its chunks.
     pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, out: &mut [u8]) -> Result<()> {
         let (dims, chunk_shape, grid) = (&self.shape[1..], &self.chunk_shape[1..], &self.grid[1..]);
         let (chunk_row, row_in_chunk) = (index / self.chunk_shape[0], index % self.chunk_shape[0]);

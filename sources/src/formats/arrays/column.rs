@@ -31,12 +31,10 @@ pub(super) struct Heap {
     pub(super) base_offset: u64,
 }
 
-/// A function that selects some of the arrays with the given names. Returns the index of each
-/// selected array, and the name of its column.
+/// Maps the names of arrays to the index and the column name of each selected array.
 pub(super) type ArraySelector<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 pub(super) enum Storage {
-    /// The elements are in the file with index `file_index`, starting at byte `offset`.
     File {
         file_index: usize,
         offset: u64,
@@ -107,8 +105,8 @@ impl Column {
         self.shape.first().copied()
     }
 
-    /// Returns the index of the file with sample `index`, and the sample's byte range in it.
-    /// Returns `None` unless the array is contiguous in a file.
+    /// Returns the file index and the byte range of a sample, or `None` unless it is contiguous in
+    /// a file.
     pub(super) fn byte_range(&self, index: usize) -> Option<(u32, Range<u64>)> {
         let Storage::File { file_index, offset } = self.storage else { return None };
         let start = offset + (index * self.sample_size()) as u64;

@@ -148,7 +148,6 @@ mod tests {
 
     #[test]
     fn hostile_lzf_data_fails_within_bounded_memory() {
-        // Valid inputs: literals with an overlapping copy, a long copy, and no data.
         assert_eq!(decompress_lzf(&[2, b'a', b'b', b'c', 0x60, 2], 99).unwrap(), b"abcabcab");
         assert_eq!(decompress_lzf(&[0, 9, 0xe0, 255, 0], 265).unwrap(), [9; 265]);
         assert!(decompress_lzf(&[], 99).unwrap().is_empty());

@@ -78,7 +78,6 @@ pub struct Arrays {
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Number of requests by loaders to check for changed files.
     requested_checks: AtomicU64,
 }
 

@@ -35,8 +35,7 @@ const MAX_END_BYTES: u64 = END_BYTES + 65_535;
 /// Maximum compression ratio of deflate.
 const MAX_RATIO: u64 = 1032;
 
-/// Lists the members of the archive in directory order, and checks that the data of every member
-/// lies inside the archive.
+/// Lists the members in directory order. The data of every member is inside the archive.
 pub(super) fn list_members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
     let (start, size) = archive.find_directory()?;
@@ -133,8 +132,7 @@ pub(super) fn read_member(bytes: &dyn Bytes, member: &Member, max_len: u64) -> R
     Err(Error::in_source(format!("zip: {name:?} is damaged: {cause}")))
 }
 
-/// Verifies the checksum of an uncompressed member. Skips archives in an object store, because
-/// verifying would download the whole member.
+/// Skips archives in an object store, because verifying would download the whole member.
 pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_in_store() {
         return Ok(());
@@ -152,8 +150,7 @@ pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> 
     Ok(())
 }
 
-/// Maximum number of bytes per archive that are verified on opening. Members beyond this budget are
-/// not verified.
+/// Maximum number of bytes per archive that are verified on opening.
 pub(super) const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
 struct PieceReader<I> {

@@ -35,7 +35,6 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The error describes an unsupported type.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Unsupported { name, .. } => Err(name),
@@ -55,8 +54,7 @@ impl Form {
     }
 }
 
-/// Returns whether a list with the elements `field` can be read as an array of numbers. `axes` is
-/// the number of axes outside `field`.
+/// `axes` is the number of axes outside `field`, the elements of a list.
 fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
@@ -79,8 +77,7 @@ const MAX_BLOCKS: usize = 16;
 /// Maximum size of a value that is read through the block cache, in bytes.
 const MAX_CACHED_VALUE_BYTES: u64 = 64;
 
-/// A cache of file blocks for reading one cell. Without it, each element of a list would need a
-/// system call.
+/// Caches file blocks, because each element of a list would otherwise need a system call.
 #[derive(Default)]
 pub(super) struct BlockCache(RefCell<CachedBlocks>);
 
@@ -236,7 +233,6 @@ impl<'a> CellReader<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// Returns the child rows that hold the elements of the list in `row`.
     fn element_rows(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
@@ -249,8 +245,7 @@ impl<'a> CellReader<'a, '_> {
         }
     }
 
-    /// Returns the start and the end of the variable-length value in `row`. Both are at most
-    /// `limit`.
+    /// Returns start and end of the variable-length value in `row`, which are at most `limit`.
     fn value_range(self, field: &Field, is_large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
         let buffer = field.first_buffer + 1;
         let (start, end) = if is_large {
@@ -342,8 +337,7 @@ impl<'a> CellReader<'a, '_> {
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// Returns the file offset of the `len` bytes at `offset` of a buffer. Fails if the buffer does
-    /// not contain them.
+    /// Fails if the buffer does not contain the `len` bytes at `offset`.
     fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
         let (start, buffer_len) = self.batch.buffers[buffer];
         match offset.checked_add(len) {
@@ -361,8 +355,7 @@ impl<'a> CellReader<'a, '_> {
         Ok(array)
     }
 
-    /// Calls `read` with the `len` bytes at `offset` of the file. `len` is at most the size of a
-    /// block.
+    /// `len` is at most the size of a block.
     fn with_bytes<T>(self, offset: u64, len: u64, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let end = self.file.len();
         let Some(map) = self.file.map() else {
@@ -381,8 +374,6 @@ impl<'a> CellReader<'a, '_> {
         Ok(read(&map[offset as usize..][..len as usize]))
     }
 
-    /// Borrows the `len` bytes at `offset` of a buffer from the memory map, or reads them into
-    /// `scratch`.
     fn read_bytes(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let offset = self.file_offset(buffer, offset, len)?;
         if len > MAX_CACHED_VALUE_BYTES {

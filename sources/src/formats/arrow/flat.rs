@@ -7,8 +7,7 @@
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     start: usize,
-    /// Start and length of the vtable, which lists the offset of each field from the start of the
-    /// table.
+    /// Start and length of the vtable: the offset of each field from the start of the table.
     vtable: (usize, usize),
 }
 

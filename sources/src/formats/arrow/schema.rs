@@ -22,7 +22,6 @@ pub(super) struct Field {
     pub(super) children: Vec<Field>,
     /// Index of the field's node in a batch. A node stores the number of values.
     pub(super) node_index: usize,
-    /// Index of the field's first buffer in a batch.
     pub(super) first_buffer: usize,
 }
 
@@ -95,8 +94,8 @@ impl Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Returns whether this is the struct in which `datasets` stores files. It has the child
-    /// `bytes`, and optionally `path`.
+    /// Returns whether `datasets` stores files in this struct: it has `bytes`, and optionally
+    /// `path`.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let has_path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -122,7 +121,6 @@ pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
     pub(super) node_count: usize,
     pub(super) buffer_count: usize,
-    /// Total length of the names that have been read so far, in bytes.
     name_bytes: usize,
     pub(super) has_unions: bool,
     /// The metadata entry `huggingface`, which describes the features as JSON.

@@ -59,10 +59,8 @@ pub struct Arrow {
     files: Files<Batches>,
     /// All columns, with structs split into one column per field.
     fields: Vec<Field>,
-    /// How each column is read, or `None` for an unsupported column.
     forms: Vec<Option<Form>>,
     columns: Columns,
-    /// Whether image paths may point outside the folder.
     allows_outside_paths: bool,
 }
 
@@ -260,8 +258,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE_FILE))? {
         let files = splits::files_in(path, "arrow")?;
-        // Files of cached results are not data: `datasets` writes the results of `map` next to the
-        // dataset.
+        // Skip cached results, which the `map` of `datasets` writes next to the dataset.
         let is_data_file =
             |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group_by_split(files.into_iter().filter(is_data_file).collect(), true, |path| {

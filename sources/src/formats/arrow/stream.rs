@@ -191,8 +191,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Checks that `field` has at least `expected` values, and buffers that are long enough for all
-    /// of them.
+    /// Checks that `field` has at least `expected` values, in buffers of sufficient length.
     fn check(&self, field: &Field, expected: u64, has_nulls: &[bool]) -> Result<(), String> {
         let name = &field.name;
         let length = self.nodes[field.node_index];

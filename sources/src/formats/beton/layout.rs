@@ -10,8 +10,7 @@ use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout, f16_to_f32};
 use crate::values::record::{ColumnType, Found};
 
-/// The fields of a file, and the fixed-size record of each sample. A record contains the sample's
-/// scalars, and pointers to its other values.
+/// The fields, and the record of each sample, which contains scalars and pointers to other values.
 pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
@@ -33,13 +32,11 @@ impl BetonLayout {
         BetonLayout { names, fields, records, record_size, allocations }
     }
 
-    /// Returns the record of `row`, starting at `field`.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.record_size + field.offset..][..self.record_size - field.offset]
     }
 
-    /// Returns the offset and the length of a value outside the record, or `None` if the record
-    /// itself contains the value.
+    /// Returns offset and length of a value, or `None` if the record itself contains the value.
     fn value_location(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");

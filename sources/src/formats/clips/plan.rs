@@ -73,7 +73,6 @@ impl ClipPlan {
         })
     }
 
-    /// Returns the frames of the clips that start at each choice, one clip after the other.
     pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
         reserve(&mut frames, self.choice_count().saturating_mul(options.frames))?;
@@ -92,7 +91,6 @@ impl ClipPlan {
     }
 }
 
-/// Returns the last frame at which a clip can start without leaving the video.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step() {

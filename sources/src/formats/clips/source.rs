@@ -22,7 +22,6 @@ use crate::values::video_ahead::{VideoSamples, prefetcher, whole_file_key};
 
 const VIDEO_FIELD: &str = "video";
 const PAD_FIELD: &str = "video_is_pad.npy";
-/// Maximum number of local files that are kept open.
 const MAX_OPEN_FILES: usize = 64;
 /// Maximum size of a video that is read from an object store in one piece. From a larger video,
 /// only the groups of pictures that a clip needs are read.
@@ -125,8 +124,8 @@ impl Clips {
         Ok(Clips { videos: Arc::new(videos), has_frames: true, has_padding: true })
     }
 
-    /// The random number `draw` selects the start of the clip. If `draw` is `None`, the sample
-    /// contains the frames for every possible start.
+    /// `draw` selects the start of the clip. If it is `None`, the sample has the frames of every
+    /// start.
     fn read_clip<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let Videos { options, listing, .. } = &*self.videos;
@@ -160,7 +159,6 @@ impl Clips {
 }
 
 impl Videos {
-    /// Returns the index of the video, and the index of the clip in the video.
     fn video_and_clip(&self, index: usize) -> (usize, usize) {
         (index / self.options.clips_per_video, index % self.options.clips_per_video)
     }
@@ -186,8 +184,7 @@ impl Videos {
         }
     }
 
-    /// `is_next` is true when a loader reads the sample, so that its bytes may be prefetched, and
-    /// false if only the key is needed.
+    /// `is_next` is true when a loader reads the sample, whose bytes may then be prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.video_and_clip(index);
         match self.object(video).zip(file_number(video)) {
@@ -218,7 +215,6 @@ impl Videos {
         format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base_start)
     }
 
-    /// If `draw` is `None`, the field contains the frames for every possible start.
     fn append_frames(
         &self,
         plan: &ClipPlan,
@@ -271,8 +267,7 @@ impl Videos {
     }
 }
 
-/// Returns the number that identifies a video in the prefetcher, or `None` if its index does not
-/// fit in a `u32`.
+/// Returns the prefetch number of a video, or `None` if its index does not fit in a `u32`.
 fn file_number(video: usize) -> Option<u32> {
     u32::try_from(video).ok()
 }

@@ -27,8 +27,7 @@ pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
 /// Maximum number of images that are looked up in a folder that the user has specified.
 const MAX_TRIED_IMAGES: usize = 100;
 
-/// Checks that `folder` contains at least one of the first [`MAX_TRIED_IMAGES`] images of `json`.
-/// `names` yields the names of all images.
+/// Checks that `folder` contains one of the first [`MAX_TRIED_IMAGES`] images in `names`.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,

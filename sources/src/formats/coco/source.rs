@@ -84,7 +84,6 @@ struct ParsedFile {
     categories: Vec<i64>,
     classes: Vec<String>,
     has_masks: bool,
-    /// Whether any annotation of the file has an area.
     has_areas: bool,
     /// Keypoints per box, or 0 if the dataset has none.
     points_per_box: usize,
@@ -103,8 +102,7 @@ struct Image {
 }
 
 impl Image {
-    /// Returns width and height, or `None` if one of them is 0, which some programs write for an
-    /// unknown size.
+    /// Returns width and height, or `None` if one of them is 0, as some programs write.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -113,7 +111,6 @@ impl Image {
 #[derive(Debug)]
 struct Annotation {
     image_index: u32,
-    /// Index of the annotation in the file.
     index: u32,
     /// ID of the annotation, or its index if it has none.
     id: Id<'static>,
@@ -158,8 +155,7 @@ impl Coco {
         Self::open_with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`, with the images in `folder` or in a folder that is found.
-    /// The images must be on the same storage as `json`: the local machine or one object store.
+    /// The images, in `folder` or in a folder that is found, must be on the same storage as `json`.
     pub(crate) fn open_with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
@@ -328,8 +324,8 @@ impl ParsedFile {
             });
             (try_collect(annotations)?, has_areas, points_per_box)
         };
-        // The index keeps the annotations of an image in the order of the file. A stable sort would
-        // do the same, but allocate memory.
+        // Keeps the annotations of an image in file order, like a stable sort, but without
+        // allocating.
         annotations.sort_unstable_by_key(|annotation| (annotation.image_index, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {

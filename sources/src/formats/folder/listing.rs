@@ -116,8 +116,7 @@ impl Listing {
         self.path_ends.len()
     }
 
-    /// Yields the path of each folder that contains samples, or nothing if the samples have no
-    /// classes.
+    /// Yields each folder that contains samples, or nothing if the samples have no classes.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));

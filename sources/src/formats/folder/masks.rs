@@ -125,8 +125,7 @@ impl Masks {
         Ok(())
     }
 
-    /// Returns the path of the mask of the image at `path`, relative to the mask folder and without
-    /// the extension.
+    /// Returns the mask's path, relative to the mask folder and without the extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split_extension(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));

@@ -61,7 +61,6 @@ enum ImageFiles {
     },
     Stored {
         objects: Arc<[Object]>,
-        /// Index of each sample's object in `objects`.
         object_indices: Arc<[u32]>,
         remote: Arc<Remote>,
     },

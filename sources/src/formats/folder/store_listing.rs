@@ -37,8 +37,7 @@ fn is_sample(object: &Object, kind: FileKind<'_>) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| kind.matches(extension))
 }
 
-/// Selects the samples among the `objects` under `url`. Returns their listing, and the index of
-/// each sample's object.
+/// Returns the listing of the samples, and the index of each sample's object.
 pub(crate) fn select_samples(url: &str, objects: &[Object], kind: FileKind<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
     let is_hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));

@@ -44,7 +44,6 @@ impl FileKind<'_> {
     }
 }
 
-/// Content of a folder without hidden entries, sorted by name.
 pub(super) struct FolderEntries {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
@@ -70,7 +69,6 @@ impl Name {
     }
 }
 
-/// Counts files that are ignored, for messages.
 #[derive(Default)]
 pub(super) struct IgnoredFiles {
     pub(super) count: usize,
@@ -192,12 +190,10 @@ pub(super) struct Walk {
     /// Path of each folder relative to the root, and the images in it.
     pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) ignored_files: IgnoredFiles,
-    /// Every folder that has been listed, with its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// `relative_path` is `path` relative to the root.
     pub(super) fn visit(&mut self, path: &Path, relative_path: Name, kind: FileKind<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {

@@ -27,8 +27,7 @@ pub(super) struct SampleBuilder<'a> {
 }
 
 impl<'a> SampleBuilder<'a> {
-    /// Begins the sample of `frame`: writes its key to `scratch`, where field contents are appended
-    /// later.
+    /// Writes the key to `scratch`, where field contents are appended later.
     pub(super) fn new(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
@@ -81,8 +80,7 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame's sample: the name that the `lerobot` library gives to the frame's
-/// image file.
+/// The `lerobot` library gives the frame's image file the same name.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.index, frame.frame_index)
 }

@@ -21,8 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether the folder is a LeRobot dataset of version 2.0 or newer. Older versions have
-/// their metadata in the `meta_data` folder.
+/// Versions before 2.0 are not supported. Their metadata is in the folder `meta_data`.
 fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);

@@ -20,7 +20,6 @@ const TASKS_LINES: &str = "meta/tasks.jsonl";
 const EPISODES_FOLDER: &str = "meta/episodes";
 const TASKS_TABLE: &str = "meta/tasks.parquet";
 
-/// Columns of the files in [`EPISODES_FOLDER`].
 const COLUMNS: [&str; 5] =
     ["episode_index", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index"];
 
@@ -35,7 +34,6 @@ pub(super) struct Episode {
     pub(super) first_row: u64,
 }
 
-/// All episodes of a dataset, sorted by index.
 #[derive(Debug)]
 pub(super) struct Episodes {
     pub(super) list: Vec<Episode>,
@@ -133,8 +131,7 @@ fn read_lines(root: &DatasetFolder) -> Result<EpisodeList> {
     }
 }
 
-/// Returns the paths of the tables that list the episodes, relative to the dataset. Version 2 has
-/// no such tables.
+/// Returns the tables' paths relative to the dataset. Version 2 has no such tables.
 pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
@@ -177,8 +174,7 @@ pub(super) struct VideoLocation {
     pub(super) start: f64,
 }
 
-/// Returns the location of each episode in the files of the video `name`, by episode index. For
-/// version 3 only.
+/// Returns each episode's location in the video's files, by episode index. For version 3 only.
 #[cfg(feature = "video")]
 pub(super) fn video_locations(
     root: &DatasetFolder,
@@ -202,8 +198,6 @@ pub(super) fn video_locations(
     Ok(videos)
 }
 
-/// Opens the files that list the episodes of version 3, and finds the index of each of the
-/// `columns`.
 fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
     let folder = root.path_of(EPISODES_FOLDER);
     let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.path_of(path)).collect();
@@ -229,7 +223,6 @@ pub(super) fn read_seconds(rows: &Rows, row: usize, column: usize, scratch: &mut
     seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| rows.error(row, column, "is not a time in seconds"))
 }
 
-/// Reads the text of each task, by task index.
 pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, String>> {
     let mut tasks = BTreeMap::new();
     let mut add = |index: i64, task: String| match tasks.insert(index, task) {

@@ -31,7 +31,6 @@ const MAX_VALUES: usize = 1 << 28;
 pub(super) struct Feature {
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// Index of the column in the data files.
     pub(super) column: usize,
     /// The frames to stack, relative to the sample's frame. `None` stands for the sample's frame
     /// alone.
@@ -67,8 +66,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns whether the values become files in the shards of a packed dataset. All other values
-    /// are stored as numbers.
+    /// Returns whether the values become files in packed shards. Other values are stored as
+    /// numbers.
     pub(super) fn is_encoded(&self) -> bool {
         matches!(self, Kind::Image | Kind::Video | Kind::Text)
     }
@@ -77,7 +76,6 @@ impl Kind {
         self.is_encoded() && *self != Kind::Text
     }
 
-    /// Returns how a feature is read. On failure, returns the reason why it cannot be read.
     fn from_info(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
@@ -179,8 +177,7 @@ impl SelectedFeature {
         Ok(Some(feature))
     }
 
-    /// `column` is the index of the feature's column in the data files. Packed datasets do not use
-    /// it.
+    /// `column` is the index of the column in the data files, which packed datasets do not use.
     pub(super) fn into_feature(self, column: usize) -> Feature {
         let SelectedFeature { name, kind, deltas, .. } = self;
         let field = match kind {

@@ -15,7 +15,6 @@ use crate::machine::hash::Hash;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpisodeRows {
     pub(super) index: u64,
-    /// Row of the episode's first frame.
     pub(super) first_row: usize,
     pub(super) len: usize,
 }
@@ -40,8 +39,8 @@ impl Frame {
         self.episode.first_row + self.frame_index
     }
 
-    /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
-    /// episode, returns the episode's first or last row, and true.
+    /// Returns the row `delta` frames later. Outside the episode, returns its nearest row, and
+    /// true.
     pub(super) fn row_at(self, delta: i64) -> (usize, bool) {
         let target = (self.frame_index as i64).saturating_add(delta);
         let nearest = target.clamp(0, self.episode.len as i64 - 1);
@@ -89,7 +88,6 @@ impl FrameIndex {
         Ok((rows, Self::new(selected, first_row)?))
     }
 
-    /// `first_row` returns the row of an episode's first frame.
     pub(super) fn new(selected: &[Episode], first_row: impl Fn(&Episode) -> usize) -> Result<Self> {
         let mut index = FrameIndex { episodes: Vec::new(), sample_ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
@@ -118,7 +116,6 @@ impl FrameIndex {
         Frame { episode, frame_index: index - (self.sample_ends[position] - episode.len) }
     }
 
-    /// Returns the sample with its frame in `row`, or `None` if the row's episode is not selected.
     fn sample_with_row(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&index| self.episodes[index].first_row <= row);
         let index = self.by_row[after.checked_sub(1)?];
@@ -142,8 +139,7 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// For each column, `column_deltas` contains the offsets of the needed frames from the sample's
-    /// own frame.
+    /// `column_deltas` lists the needed frames of each column, relative to the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, column_deltas: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (column, offsets) in column_deltas {

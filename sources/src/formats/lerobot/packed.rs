@@ -50,7 +50,6 @@ impl PackedInfo {
         PackedInfo { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
-    /// Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
         let Some(packed) = root.find_json::<PackedInfo>(PACKED_INFO)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
@@ -161,7 +160,6 @@ impl PackedReader {
         Ok(empty.with_features(features))
     }
 
-    /// Returns a reader for `features` that shares this reader's files.
     pub(super) fn with_features(&self, features: Vec<Feature>) -> Self {
         let read_features = || features.iter().filter(|feature| feature.has_field);
         let deltas = || read_features().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -316,8 +314,7 @@ impl PackedReader {
         }
     }
 
-    /// Returns a prefetcher for the frames that the samples of `order` need, or `None` if the files
-    /// are local.
+    /// Returns a prefetcher for the frames in `order`, or `None` if the files are local.
     pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let prefetcher_of = |group: &DeltaGroup| {

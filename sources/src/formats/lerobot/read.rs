@@ -48,8 +48,7 @@ pub(super) struct ParquetReader {
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// The column index of each name in [`CHECKED_COLUMNS`], or `None` if the column does not
-    /// exist.
+    /// The column index of each of [`CHECKED_COLUMNS`], or `None` if the column does not exist.
     checked_columns: [Option<usize>; 3],
     delta_range: Option<(i64, i64)>,
 }
@@ -74,7 +73,6 @@ impl ParquetReader {
         reader.with_features(features)
     }
 
-    /// Returns a reader for `features` that shares this reader's files.
     pub(super) fn with_features(&self, features: Vec<Feature>) -> Result<Self> {
         let read_features = || features.iter().filter(|feature| feature.has_field);
         let deltas = || read_features().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -110,8 +108,7 @@ impl ParquetReader {
         field_names(&self.features)
     }
 
-    /// Returns the columns that a sample needs, each with the offsets of the needed frames from the
-    /// sample's frame.
+    /// Returns the needed columns, each with the needed frames relative to the sample's frame.
     fn needed_columns(&self) -> Vec<(usize, Vec<i64>)> {
         let read_features = self.features.iter().filter(|feature| feature.has_field);
         let feature_columns =
@@ -122,8 +119,7 @@ impl ParquetReader {
         feature_columns.chain(self.key_columns().map(|column| (column, vec![0]))).chain(time_columns).collect()
     }
 
-    /// Returns the columns with the episode index and the frame index, which each read compares
-    /// with the metadata.
+    /// Returns the columns of the episode index and of the frame index.
     fn key_columns(&self) -> impl Iterator<Item = usize> {
         self.checked_columns.into_iter().take(2).flatten()
     }
@@ -193,8 +189,7 @@ impl ParquetReader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Reads the sample of `frame`, and compares its values with `meta/info.json` and with the
-    /// metadata of the episode.
+    /// Compares the values with `meta/info.json` and with the metadata of the episode.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut builder = SampleBuilder::new(frame, &self.features, scratch);

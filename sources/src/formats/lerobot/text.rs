@@ -54,8 +54,6 @@ impl DatasetFolder {
         for_each_line(&path, &self.storage.read(&path, MAX_FILE_BYTES)?, visit)
     }
 
-    /// Like [`for_each_line`](DatasetFolder::for_each_line), but returns `false` if the file does
-    /// not exist.
     pub(super) fn for_each_line_if_exists<T: DeserializeOwned>(
         &self,
         name: &str,

@@ -30,8 +30,7 @@ pub(super) struct Video {
     root: DatasetFolder,
     feature_index: u32,
     files: Vec<PathBuf>,
-    /// For each selected episode, the index of its file, and its start time in that file, in
-    /// seconds.
+    /// For each selected episode, the index of its file, and its start time in it, in seconds.
     episodes: HashMap<u64, (usize, f64)>,
     open_files: VideoFiles,
 }
@@ -91,8 +90,7 @@ impl Video {
         })
     }
 
-    /// Returns the number of a file among the files of all features, or `None` if it exceeds the
-    /// limits.
+    /// Returns the file's number among those of all features, or `None` if it exceeds the limits.
     fn file_number(&self, index: usize) -> Option<u32> {
         let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.feature_index < MAX_VIDEOS);
         Some(self.feature_index * MAX_FILES + index?)
@@ -106,19 +104,16 @@ impl Video {
         Ok(EpisodeVideo { packets: file.packets(), file, start })
     }
 
-    /// Returns the object of the file with this index, or `None` if the object was not listed.
     fn object(&self, index: usize) -> Option<&Object> {
         let Storage::Store { listed, .. } = &self.root.storage else { return None };
         let url = self.files[index].to_str()?;
         listed.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|index| &listed[index])
     }
 
-    /// Returns the bytes that prefetching needs, which is 0 for local files.
     pub(super) fn prefetch_bytes(&self) -> usize {
         max_prefetch_bytes((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
 
-    /// Returns the counters of the requests for all videos of the dataset.
     pub(super) fn network_stats(&self) -> Option<NetworkStats> {
         let Storage::Store { remote, .. } = &self.root.storage else { return None };
         Some(remote.network_stats())
@@ -137,8 +132,7 @@ pub(super) struct EpisodeVideo {
 }
 
 impl EpisodeVideo {
-    /// Appends the record of the frame that is `seconds` after the start of the episode, within
-    /// `tolerance_s`.
+    /// Appends the frame that is `seconds` after the episode's start, within `tolerance_s`.
     pub(super) fn append_record(&mut self, seconds: f64, tolerance_s: f64, out: &mut Vec<u8>) -> Result<()> {
         let frame = nearest_frame(self.file.track(), self.start + seconds, tolerance_s);
         frame.and_then(|frame| self.packets.append_record(frame, out)).map_err(|e| e.at_path(self.file.path()))
@@ -169,7 +163,6 @@ pub(super) struct NeededFrames {
 }
 
 impl NeededFrames {
-    /// Returns `None` if the files are local.
     pub(super) fn prefetcher(
         frames: Arc<FrameIndex>,
         fps: f64,

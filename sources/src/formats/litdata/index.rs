@@ -46,8 +46,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the file name of the decompressed copy: the chunk's name without `compression`, or
-    /// `None` if the name does not contain `compression`.
+    /// Returns the chunk's name without `compression`, or `None` if it does not contain it.
     pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
         let decompressed = self.filename.replace(&format!(".{compression}"), "");
         (decompressed != self.filename).then_some(decompressed)

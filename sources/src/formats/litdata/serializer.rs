@@ -110,8 +110,8 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Returns the serializer called `name`, in which details may follow a colon. If `is_early` is
-    /// true, integers may be stored as digits.
+    /// Details may follow a colon in `name`. If `is_early` is true, integers may be stored as
+    /// digits.
     pub(super) fn from_name(name: &str, is_early: bool) -> Result<Self> {
         let unsupported = |reason: &str| {
             let advice =
@@ -143,7 +143,6 @@ impl Serializer {
         })
     }
 
-    /// `first` reads the first value.
     pub(super) fn column_type(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => ColumnType::Images,

@@ -161,8 +161,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     Ok(is_valid.then_some(Keys::Decimal { width, len }))
 }
 
-/// Returns whether the keys of `records` are consecutive numbers of `width` digits, starting with
-/// `first`.
+/// Returns whether the keys are consecutive numbers of `width` digits from `first`.
 fn are_consecutive<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,

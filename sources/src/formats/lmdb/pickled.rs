@@ -86,7 +86,6 @@ impl Pickled {
         self.rows.set_colors(colors)
     }
 
-    /// Returns the class names, or an empty slice if the labels are not text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }

@@ -121,8 +121,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the names of the databases in the main database, or nothing if this snapshot does
-    /// not read the main database.
+    /// Returns the names of the databases in the main database, if this snapshot reads it.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named_databases, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
@@ -173,7 +172,6 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
 struct Environment {
     env: lmdb::Environment,
     database: Database,
-    /// Names and handles of the databases in the main database.
     named_databases: Vec<(String, Database)>,
     entries: usize,
 }
@@ -238,8 +236,7 @@ impl Environment {
     }
 }
 
-/// A handle to the environment that all snapshots of a file share. The handle is `None` only during
-/// `drop`.
+/// A handle to the shared environment of a file, which is `None` only during `drop`.
 struct SharedEnvironment(Option<Arc<Environment>>);
 
 /// A file's device and inode, which distinguish it from a new file at the same path.

@@ -297,7 +297,6 @@ impl Lmdb {
         self
     }
 
-    /// Warns or fails if the file has grown too much since it was opened. `len` is its length.
     fn check_growth(&self, len: u64) -> Result<()> {
         let growth = len.saturating_sub(self.identity.len());
         let message = || {
@@ -395,8 +394,7 @@ impl Source for Lmdb {
         }
     }
 
-    /// Returns a hash of the number of samples and of the last commit. Copies of a file have the
-    /// same fingerprint.
+    /// Hashes the number of samples and the last commit, so copies of a file have equal hashes.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }

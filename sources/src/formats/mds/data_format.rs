@@ -16,7 +16,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// `start` is the beginning of the file.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX_FILE) && memchr::memmem::find(start, b"\"shards\"").is_some()
 }

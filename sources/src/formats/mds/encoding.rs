@@ -38,8 +38,7 @@ pub(super) enum Dtype {
     Element(Element),
 }
 
-/// The supported element types: the name in NumPy, the number in arrays without a declared type,
-/// and the type itself.
+/// The supported types: NumPy's name, the number in arrays without a declared type, and the type.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Element(Element::U8)),
     ("int8", 9, Dtype::Element(Element::I8)),
@@ -87,7 +86,6 @@ impl Encoding {
         })
     }
 
-    /// `first` reads the first value.
     pub(super) fn column_type(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => ColumnType::Images,

@@ -39,8 +39,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Skips values that are not text instead of failing, because a shard can be read without its
-    /// hash.
+    /// Skips values that are not text, because a shard can be read without its hash.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
@@ -57,16 +56,14 @@ pub(super) struct Index {
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) encoding: String,
-    /// Size of each value in bytes. If it is `None`, the sizes vary, and each sample contains the
-    /// length.
+    /// Size of each value in bytes, or `None` if each sample contains its length.
     pub(super) size: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) raw: Info,
-    /// The compressed file and the name of the compression, or `None` if the shard is not
-    /// compressed.
+    /// The compressed file and its compression, or `None` if the shard is not compressed.
     pub(super) zip: Option<(Info, String)>,
     pub(super) samples: u64,
 }

@@ -81,8 +81,7 @@ impl Block {
         if let Values::Encoded(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Returns the rows of the row group that the block covers, or `0..1` for a dictionary or an
-    /// undecoded column chunk.
+    /// Returns the covered rows of the row group, or `0..1` for a dictionary or an undecoded chunk.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }

@@ -121,7 +121,6 @@ impl Cache {
         }
     }
 
-    /// Returns the maximum size of the cache in bytes.
     pub(super) fn budget(&self) -> usize {
         self.grants.sum().unwrap_or(DEFAULT_BUDGET)
     }

@@ -37,7 +37,6 @@ pub(super) enum Unit {
 
 pub(super) struct Fetch<'a> {
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
-    /// Whether a unit is scheduled for prefetching.
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
@@ -75,8 +74,7 @@ fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Returns a whole column chunk from the cache or the store. Hold the guard as
-/// [`Cache::get_or_fetch_column`] requires.
+/// Hold the guard as [`Cache::get_or_fetch_column`] requires.
 fn load_whole_chunk<'c>(
     cache: &'c Cache,
     key: ColumnKey,
@@ -119,7 +117,6 @@ impl ParquetFile {
         Ok((len > SMALL_CHUNK && (is_list || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
     }
 
-    /// Returns the block that contains `row`, from the cache if possible.
     pub(super) fn load_block(
         &self,
         (cache, page_limit): (&Cache, &PageLimit),
@@ -258,8 +255,6 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Returns the offset and the length of the column chunk's page index, if the file contains
-    /// one.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {

@@ -33,7 +33,6 @@ pub(crate) trait SampleRows: Send + Sync {
     /// Calls `visit` for each sample that needs `row` of column `leaf`.
     fn samples(&self, row: usize, leaf: usize, visit: &mut dyn FnMut(u64));
 
-    /// Returns the maximum number of samples that need the same row of column `leaf`.
     fn max_samples_per_row(&self, leaf: usize) -> usize;
 }
 
@@ -60,7 +59,6 @@ pub(super) struct Files {
     pub(super) group_starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
-    /// How often loaders have requested a check that the files are unchanged.
     pub(super) requested_checks: AtomicU64,
 }
 
@@ -100,7 +98,6 @@ impl Files {
         self.group_starts[self.groups.len()]
     }
 
-    /// Returns the index of the row group that contains `row`, and the index of the row within it.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
         let group = self.group_starts.partition_point(|&start| start <= row) - 1;
@@ -134,8 +131,7 @@ impl Files {
         (self.group_starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit with this number. Inverse of
-    /// [`unit_number`](Files::unit_number).
+    /// Inverse of [`unit_number`](Files::unit_number).
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -172,7 +168,6 @@ impl Files {
         }
     }
 
-    /// Returns the rows of the dataset that may need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.group_starts[group];
         let (file, group_in_file) = self.groups[group];
@@ -186,8 +181,7 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns that contain no lists, so that their units are
-    /// known when a loader plans its reads.
+    /// Reads the page indexes of columns without lists, so that a loader's plan knows their units.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.is_list).map(|needed| needed.leaf as u32).collect();
@@ -276,8 +270,7 @@ impl Files {
         self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `visit` for each unit of a column that `row` needs, and passes its number and its
-    /// estimated decoded size.
+    /// Passes the number and the estimated decoded size of each unit that `row` needs.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut visit: impl FnMut(u64, usize)) {
         let (group, row_in_group) = self.locate(row);
         let (file, group_in_file) = self.groups[group];

@@ -41,16 +41,13 @@ pub(super) enum PageKind {
         encoding: Encoding,
         row_count: usize,
         null_count: usize,
-        /// Size of the definition levels, in bytes.
         definition_bytes: usize,
-        /// Size of the repetition levels, in bytes.
         repetition_bytes: usize,
         is_compressed: bool,
     },
 }
 
 impl Header {
-    /// Parses a header. Returns `None` if it is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         // The fields of `PageHeader` in Parquet's Thrift definition are: 1, the type (0 for data, 2
         // for a dictionary, 3 for data of version 2); 2 and 3, the uncompressed and the compressed

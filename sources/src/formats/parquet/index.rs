@@ -82,8 +82,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Parses the page index of the pages in `range`, which contain `rows` rows. Returns `None` if
-    /// the index lists no pages.
+    /// `range` contains `rows` rows. Returns `None` if the page index lists no pages.
     pub(super) fn from_page_index(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
         let damaged = || Error::in_source("the page index is damaged");
         let locations = thrift::page_locations(bytes).ok_or_else(damaged)?;

@@ -37,8 +37,7 @@ pub(super) enum ByteSource<'a> {
 }
 
 impl<'a> ByteSource<'a> {
-    /// Returns `len` bytes at `offset`. Fails if they are outside the file or the slice, or if
-    /// [`read`] fails.
+    /// Fails if the bytes are outside the file or the slice, or if [`read`] fails.
     pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, slice) = match self {
             ByteSource::File(file) => return read(file, offset, len),
@@ -56,8 +55,7 @@ impl<'a> ByteSource<'a> {
     }
 }
 
-/// Runs code that calls the `parquet` crate, which may panic on damaged files, and converts panics
-/// to errors.
+/// Converts panics of the `parquet` crate, which damaged files may cause, to errors.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),

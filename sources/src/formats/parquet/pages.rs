@@ -30,10 +30,8 @@ const LISTS_SUBJECT: &str = "the lists of a row group need";
 pub(super) struct ColumnChunk<'a> {
     pub(super) metadata: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// The levels of the lists, or `None` if this is not a list column.
     pub(super) levels: Option<Levels>,
     pub(super) rows: usize,
-    /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
     pub(super) assume_compressed: bool,
     /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
@@ -42,8 +40,7 @@ pub(super) struct ColumnChunk<'a> {
 }
 
 impl ColumnChunk<'_> {
-    /// Decodes the data page in `bytes`, which starts with its header. Fails unless the page
-    /// contains exactly `rows`.
+    /// `bytes` starts with the page's header. Fails unless the page contains exactly `rows`.
     pub(super) fn decode_page(
         self,
         bytes: &[u8],
@@ -112,8 +109,7 @@ impl ColumnChunk<'_> {
         Ok((page_headers, pages.decode_bytes))
     }
 
-    /// Decodes all pages of a column chunk with lists. `page_headers` comes from
-    /// [`scan_headers`](ColumnChunk::scan_headers).
+    /// `page_headers` comes from [`scan_headers`](ColumnChunk::scan_headers).
     pub(super) fn decode_lists(self, bytes: ByteSource<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != PageKind::Other) {

@@ -29,8 +29,7 @@ impl Prefetcher for LoaderGrants {
 }
 
 impl Parquet {
-    /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
-    /// the rows that it needs.
+    /// `rows` maps each sample to the rows that it needs.
     pub(super) fn row_prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         let cache_bytes = self.cache_share(order.bytes());
         let grants = [Grant::new(self.cache.clone(), cache_bytes), Grant::new(self.page_limit.clone(), cache_bytes)];

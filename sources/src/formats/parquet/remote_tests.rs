@@ -79,7 +79,6 @@ struct StoreState {
     cached: Mutex<Blocks>,
     bytes: AtomicU64,
     requests: AtomicU64,
-    /// Number of requests by the prefetcher.
     prefetch_requests: AtomicU64,
 }
 
@@ -191,8 +190,7 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
     Ok((store, Arc::new(set)))
 }
 
-/// Reads two epochs with up to three threads. Returns the bytes that the store served in each
-/// epoch.
+/// Returns the bytes that the store served in each of two epochs.
 fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
     let prefetcher = set.prefetcher(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {

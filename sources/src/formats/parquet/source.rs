@@ -41,7 +41,6 @@ use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
-    /// The object store, or `None` if the files are local.
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
@@ -175,7 +174,6 @@ impl Parquet {
         self.find_largest_chunks()
     }
 
-    /// Returns a source that reads only `columns`, and shares the files and the cache.
     pub(super) fn with_columns(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),
@@ -243,8 +241,7 @@ impl Parquet {
         guess_type(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
-    /// Returns the share of a loader's `bytes` for decoded pages: all for local files, and half for
-    /// files in a store, because the other half is used for prefetching.
+    /// Files in a store use only half of `bytes`, because prefetching needs the other half.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }

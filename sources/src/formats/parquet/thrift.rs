@@ -99,8 +99,7 @@ impl<'a> CompactReader<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Returns the number and the type of the next field in a struct. `STOP` means that the struct
-    /// has ended. `last` is the number of the previous field.
+    /// `last` is the number of the previous field. `STOP` means that the struct has ended.
     pub(super) fn field_header(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
@@ -162,8 +161,7 @@ impl<'a> CompactReader<'a> {
         Some(())
     }
 
-    /// Returns the depth of the schema in field number `schema_field`, or 0 if that field is
-    /// missing or not a list.
+    /// Returns the depth of the schema in field `schema_field`, or 0 if the field contains no list.
     pub(super) fn skip_struct(&mut self, depth: usize, schema_field: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -183,8 +181,7 @@ impl<'a> CompactReader<'a> {
         }
     }
 
-    /// The elements of a schema are in depth-first order, and each element contains the number of
-    /// its children.
+    /// The elements are in depth-first order, and each contains the number of its children.
     fn schema_depth(&mut self) -> Option<usize> {
         let (count, STRUCT) = self.list_header()? else { return None };
         // The number of remaining children at each level.

@@ -42,7 +42,6 @@ impl Rows {
         Ok(Rows(set))
     }
 
-    /// Returns the same rows with only the columns at these indices.
     pub(crate) fn select_columns(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
         self.0.with_columns(Columns::of_indices(columns)).map(Rows)
     }
@@ -76,7 +75,6 @@ impl Rows {
         &self.0.file_of(row).file.path
     }
 
-    /// Checks that the file of `row` has not changed, if a check was requested.
     pub(crate) fn check_once(&self, row: usize) -> Result<()> {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
@@ -85,7 +83,6 @@ impl Rows {
         self.0.append_value(row, column, scratch)
     }
 
-    /// Reads a value. Fails if it is not an integer.
     pub(crate) fn read_integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let content = self.append_value(row, column, scratch)?;

@@ -115,8 +115,7 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a stored index. Returns `None` if it is damaged, or if the file had a different length
-/// or modification time.
+/// Returns `None` if the index is damaged, or the file had a different length or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut decoder = Decoder::new(bytes, MAGIC)?;
     let [stored_len, time, count] = decoder.longs()?;

@@ -26,8 +26,7 @@ pub(super) enum Position {
     Last,
 }
 
-/// Returns the length of the part and its position, or `None` if `bytes` does not start with a
-/// frame.
+/// Returns length and position of the part, or `None` if `bytes` does not start with a frame.
 pub(super) fn parse_frame_header(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
@@ -41,8 +40,7 @@ pub(super) fn parse_frame_header(bytes: &[u8]) -> Option<(usize, Position)> {
     (*magic == MAGIC).then_some(((word & LENGTH_MASK) as usize, position))
 }
 
-/// Returns the size of a part of `len` bytes with its frame header, padded to a multiple of four
-/// bytes.
+/// Returns the size of a part and its frame header, padded to a multiple of four bytes.
 pub(super) fn padded_frame_len(len: usize) -> usize {
     FRAME_HEADER_BYTES + len.next_multiple_of(4)
 }
@@ -77,8 +75,7 @@ pub(super) fn part_ranges(item: &[u8]) -> Result<Vec<Range<usize>>> {
     }
 }
 
-/// Joins the parts of the record at the start of `item` with the magic number between them, and
-/// appends the result to `buffer`.
+/// Inserts the magic number between the parts of the record at the start of `item`.
 pub(super) fn append_record(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     for (index, part) in part_ranges(item)?.into_iter().enumerate() {
         if index > 0 {

@@ -39,8 +39,7 @@ impl Cells {
         }
     }
 
-    /// Returns the trimmed text of a cell, or `None` if the cell is blank, missing, JSON, or not
-    /// UTF-8.
+    /// Returns the trimmed text, or `None` if a cell is blank, missing, JSON, or not UTF-8.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (CellKind::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),

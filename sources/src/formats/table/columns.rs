@@ -192,8 +192,7 @@ impl Columns {
         self.check()
     }
 
-    /// Returns the names of all fields except the image, without the extensions, which depend on
-    /// the row.
+    /// Omits the image, and the extensions of field names, which depend on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let stem_len = |name: &'_ str| name.len() - ".txt".len();
         let path_columns = self.path_columns.iter().map(|(_, stem)| &**stem);
@@ -226,8 +225,7 @@ fn field(column: usize, name: &str, value: Option<&(CellKind, String)>) -> Field
     Field { column, text_name: format!("{stem}.txt"), json_name: format!("{stem}.json"), is_json }
 }
 
-/// Converts a column name to the stem of a field name. Field names are in lower case, as in
-/// WebDataset.
+/// Field names are in lower case, as in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }

@@ -30,8 +30,7 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Returns the first of a comma, a semicolon and a tab that `header` contains, or a comma if it
-    /// contains none.
+    /// Returns the first comma, semicolon or tab in `header`, or a comma if it contains none.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

@@ -8,8 +8,7 @@ pub(super) fn split_extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Returns whether a path ends with the extension of an image format or of NumPy files, so that no
-/// extension is missing.
+/// Returns whether a path has the extension of an image format or of NumPy files.
 pub(super) fn has_known_extension(path: &str, formats: &[Format]) -> bool {
     let extension = split_extension(path).1;
     format::field_of_file(extension, formats).is_some() || extension.eq_ignore_ascii_case("npy")

@@ -8,8 +8,7 @@ use serde_json::value::RawValue;
 
 use super::cells::{CellKind, Cells};
 
-/// Parses one line, which must be a JSON object without repeated keys. `column` maps a key to the
-/// index of its column.
+/// `line` must be a JSON object without repeated keys. `column` maps a key to its column.
 pub(super) fn parse_row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.cells.clear();

@@ -91,8 +91,7 @@ pub struct Table {
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
     pub(super) formats: Vec<Format>,
-    /// The columns in which paths omit their extension: the index of each, and the extension with
-    /// its dot.
+    /// The columns in which paths omit their extension, each with the extension and its dot.
     omitted_extensions: Vec<(usize, String)>,
     stored: Option<ReferencedFiles>,
 }
@@ -252,8 +251,7 @@ impl Table {
         extension.filter(|_| !has_known_extension(cell, &self.formats)).map_or("", |(_, extension)| extension)
     }
 
-    /// Splits the path `cell` into the path without its extension, and the extension, even if the
-    /// cell omits it.
+    /// Splits off the extension, even if the cell omits it.
     pub(super) fn split_path<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
             "" => split_extension(cell),
@@ -295,7 +293,6 @@ impl Table {
         buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
     }
 
-    /// The cause names the table and the line.
     fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }

@@ -58,8 +58,7 @@ impl Field {
         is_in_range.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// Marks the field as a link. Its bytes belong to a different member, which may be anywhere in
-    /// the shard.
+    /// The bytes of a link belong to a different member, which may be anywhere in the shard.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINK_FLAG, ..self }
     }
@@ -176,8 +175,7 @@ fn is_classes(name: &[u8]) -> bool {
     text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
 }
 
-/// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at
-/// `offset`.
+/// A tar of `len` bytes has neither a header nor an end marker at `offset`.
 fn truncation_error(offset: u64, len: u64) -> Error {
     // This advice may be wrong: a download that was interrupted between two members looks the same.
     let hint = if len == offset {
@@ -394,8 +392,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Splits a path at the first dot of its base name. Returns `None` for hidden files and files
-/// without an extension.
+/// Splits at the first dot of the base name. Ignores hidden files and those without an extension.
 pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let base = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;

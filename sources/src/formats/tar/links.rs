@@ -31,7 +31,6 @@ struct Link {
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct UnresolvedLinks {
     pub(super) count: u64,
-    /// Path of the first link.
     pub(super) first_path: String,
 }
 

@@ -49,8 +49,7 @@ pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// Returns the manifest of a set that was packed to `path` (such as `train.tar`), if the manifest
-/// exists and `path` itself does not.
+/// Returns the manifest of a set packed to `path`, if it exists and `path` itself does not.
 pub(super) fn find_for_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_name) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
@@ -201,8 +200,7 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// Returns the name of the set to which the file `name` belongs, if it is a plan, a part, or an
-/// unmerged shard.
+/// Returns the set's name, if `name` is a plan, a part, or an unmerged shard.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_SUFFIX) {
         return Some(stem);

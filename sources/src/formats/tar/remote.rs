@@ -46,8 +46,7 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
-/// files in subfolders do not belong to it.
+/// As in a local folder, hidden files and files in subfolders do not belong to the set.
 fn is_in_set(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -111,8 +110,7 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects under `url`, and sorts them by URL, because sample indices must not depend on
-/// the order in which the store lists objects.
+/// Sorts by URL, because sample indices must not depend on the order in which stores list.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(url)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
@@ -259,8 +257,7 @@ fn cached_index(shard: &Object) -> Option<Index> {
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns a hash of the shard's ETag, to identify its content, or `None` for a weak ETag, which
-/// does not identify the bytes.
+/// Hashes the shard's ETag, unless it is weak and thus does not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
@@ -290,7 +287,6 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     Ok(index)
 }
 
-/// Reads a shard sequentially in large chunks.
 struct ChunkReader<'a> {
     remote: &'a Remote,
     shard: &'a Object,
@@ -372,8 +368,7 @@ fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     })
 }
 
-/// Adds `fields` of sample `index` in `file` to `sample`. Fails if the files at their offsets are
-/// not the ones in the index.
+/// Fails if the files at the fields' offsets are not the ones in the index.
 pub(super) fn read<'a>(
     file: &OpenFile,
     index: usize,

@@ -43,7 +43,6 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     try_collect(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
-/// Returns whether `path` contains braces, so that it may be a pattern.
 pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }

@@ -34,14 +34,12 @@ pub(super) fn sidecar_path(tar: &Path) -> PathBuf {
     path.into()
 }
 
-/// Returns the content of the sidecar at `path`, or `None` if the sidecar cannot be read or has a
-/// different magic number.
+/// Returns `None` if the sidecar cannot be read or has a different magic number.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// Returns the index in the sidecar of `tar`, or `None` if the sidecar cannot be read, is damaged
-/// or is stale.
+/// Returns `None` if the sidecar cannot be read, is damaged or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&sidecar_path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));

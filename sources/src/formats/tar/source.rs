@@ -57,7 +57,6 @@ const MIN_INDEXED_BYTES: u64 = 1 << 20;
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
-    /// Names of the fields to read, or `None` to read all fields.
     selected_fields: Option<Vec<String>>,
 }
 
@@ -215,7 +214,6 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// If `selected_fields` is `None`, the view has all fields.
     pub(crate) fn view(&self, selected_fields: Option<Vec<String>>) -> Self {
         Tar { shards: self.shards.clone(), classes: self.classes.clone(), selected_fields }
     }

@@ -195,8 +195,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` that belong to the requested split, or to the only split if
-/// `requested` is `None`. Checks that no shard is missing.
+/// Returns the shards of the requested or only split, and checks that none is missing.
 fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths = splits::choose_split(
@@ -275,7 +274,6 @@ mod tests {
         assert_eq!(names(&["x.tfrec", "x.tfrecord"]), ["x.tfrec", "x.tfrecord"]);
     }
 
-    /// Encodes the field `number` of a message.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }

@@ -27,7 +27,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Suggests what to open if an image folder looks like part of a Pascal VOC dataset.
 fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     for (above, names) in &around.image_folders {
         let set = above.trim_end_matches('/');

@@ -7,17 +7,14 @@ use crate::storage::tree::Tree;
 
 pub(super) const IMAGES: &str = "JPEGImages";
 pub(super) const ANNOTATIONS: &str = "Annotations";
-/// Folder with the class masks.
 pub(super) const MASKS: &str = "SegmentationClass";
-/// Folder with the lists of images.
 pub(super) const LISTS: &str = "ImageSets";
 
 pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
     Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
-/// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. Returns
-/// `None` for other paths.
+/// Returns `SET` for `SET/ImageSets/Main/train.txt`, and `None` for other paths.
 pub(super) fn folder_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let is_text = path.extension().is_some_and(|end| end == "txt");

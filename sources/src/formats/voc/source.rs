@@ -192,8 +192,7 @@ impl Voc {
         Ok(set)
     }
 
-    /// If the annotations are missing or invalid, returns the error to report when the sample is
-    /// read.
+    /// Returns the error for reading the sample, if its annotations are missing or invalid.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Annotation>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {

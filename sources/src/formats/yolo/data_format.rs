@@ -38,7 +38,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Suggests the path to open if an image folder looks like part of a YOLO dataset.
 fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |command: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {command:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {

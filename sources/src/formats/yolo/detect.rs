@@ -40,7 +40,6 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the byte offset of the last `images` component.
 pub(super) fn last_images_offset(path: &str) -> Option<usize> {
     let is_component = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
     path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_component(offset))

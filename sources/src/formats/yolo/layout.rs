@@ -39,15 +39,13 @@ pub(super) fn images_parent(images: &Path) -> PathBuf {
     last_images_offset(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
-/// Lists the images in a folder, at any depth.
 pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<ImageEntry>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
     try_collect(names.into_iter().map(|name| Ok(image_entry(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates the entry of an image. Its key starts after the last `images` folder in the path, or at
-/// the offset `key_start` if there is no such folder.
+/// The key starts after the last `images` folder in the path, or at `key_start` without one.
 fn image_entry(path: String, key_start: usize) -> ImageEntry {
     let key_start = last_images_offset(&path).map_or(key_start, |offset| offset + IMAGES.len() + 1);
     ImageEntry { path: path.into(), key_start }
@@ -92,8 +90,7 @@ pub(super) fn list_split(yaml: &Path, data: &DataYaml, split: &str, formats: &[F
     Ok(items)
 }
 
-/// Each line contains the path of one image, which is absolute or relative to the folder of the
-/// list.
+/// Each line is the path of an image, absolute or relative to the folder of the list.
 fn read_list(list: &Path) -> Result<Vec<ImageEntry>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;

@@ -34,7 +34,6 @@ pub(super) struct Fetcher {
     store: Arc<dyn Store>,
     ranges: SampleRanges,
     order: Lookahead,
-    /// The local cache, or `None` if the store has no cache.
     cache: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened_at: Instant,
@@ -50,11 +49,8 @@ struct State {
     is_closed: bool,
     /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// First batch that is planned.
     first_planned_batch: BatchIndex,
-    /// First batch after the end of the plan.
     next_unplanned_batch: BatchIndex,
-    /// The first batch that is not done.
     first_unfinished_batch: BatchIndex,
     /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
@@ -197,8 +193,7 @@ impl Fetcher {
         result
     }
 
-    /// Plans a round, if possible. The source calls this function when the byte ranges of more
-    /// batches have become known.
+    /// The source calls this function when the byte ranges of more batches have become known.
     #[cfg(feature = "video")]
     pub(super) fn plan_again(self: &Arc<Self>) {
         self.resume(self.lock());
@@ -266,8 +261,7 @@ impl Fetcher {
         }
     }
 
-    /// Sends a request for the piece `id`. `hedge` is true if a different request for the piece is
-    /// in flight.
+    /// `hedge` is true if a different request for the piece is in flight.
     fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
         let state = &mut *guard;
         let flight = state.next_id();

@@ -87,8 +87,7 @@ enum Trial {
 }
 
 impl Trial {
-    /// Returns the number of warm-up rounds and the total number of rounds. `pause_rounds` is the
-    /// current pause before a trial with more requests.
+    /// Returns the numbers of warm-up rounds and of all rounds.
     fn rounds(self, pause_rounds: u32) -> (u32, u32) {
         match self {
             Trial::Pause { try_more: false } => (SHORT_PAUSE_ROUNDS / 2, SHORT_PAUSE_ROUNDS),

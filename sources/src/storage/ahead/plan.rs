@@ -67,8 +67,7 @@ pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// Merges `samples` into requests with at most `max_unused` unused bytes in total, sorted by the
-/// first batch that needs them.
+/// The requests have at most `max_unused` unused bytes, and are sorted by their first batch.
 pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<Piece> {
     samples.sort_by_key(|sample| (sample.object, sample.range.start, sample.batch));
     let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<Piece>::new(), 0, 0);

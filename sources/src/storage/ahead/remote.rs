@@ -57,8 +57,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Fills `out` with the bytes of `sample`, which start at `offset` in `object`, if they have been
-    /// prefetched or are in the cache. Returns whether this is the case.
+    /// Returns whether the bytes have been prefetched or are in the cache, and copies them to
+    /// `out`.
     #[cfg(feature = "video")]
     pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, offset: u64, out: &mut [u8]) -> Result<bool> {
         for fetcher in self.fetchers() {
@@ -183,8 +183,7 @@ impl Remote {
         self.counts.stats()
     }
 
-    /// Starts prefetching the `ranges` in `order`. Returns `None` if the byte budget of the order is
-    /// 0.
+    /// Returns `None` if the byte budget of the order is 0.
     pub(crate) fn prefetcher(&self, order: Lookahead, ranges: SampleRanges) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;

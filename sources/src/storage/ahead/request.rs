@@ -32,8 +32,7 @@ pub(crate) struct SampleRanges {
 }
 
 impl SampleRanges {
-    /// Creates the byte ranges of a dataset. `byte_range` returns `None` for a sample that must not
-    /// be prefetched.
+    /// `byte_range` returns `None` for a sample that must not be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         byte_range: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -110,7 +109,6 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Number of received bytes that reads of samples have returned.
     pub(crate) used_bytes: AtomicU64,
     /// Number of reads and of bytes that the in-memory cache served, followed by those of the
     /// on-disk cache.

@@ -20,7 +20,6 @@ const READ_BYTES: [u64; 2] = [1 << 20, 16 << 20];
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
-/// A file's hash according to an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     /// Name of the hash in Python's `hashlib` or `xxhash`.

@@ -9,8 +9,7 @@ pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// Parses the table of a file of `len` bytes. `head` is the beginning of the file. `samples` must
-/// match the number in the table.
+/// `head` is the beginning of a file of `len` bytes. `samples` must match the number in it.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
     let Some((head, offsets)) = words.split_first() else {

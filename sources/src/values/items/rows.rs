@@ -54,8 +54,7 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the number of leading bytes of a sample that suffice to find its columns.
     fn head(&self) -> usize;
 
-    /// Returns the ranges of the columns in sample `row`, which has `len` bytes and starts with
-    /// `head`. Fails if a column extends past the end of the sample.
+    /// Sample `row` has `len` bytes and starts with `head`. Fails if a column extends past its end.
     fn column_ranges(&self, row: usize, head: &[u8], len: usize) -> Result<ColumnRanges>;
 
     /// Returns the type of a column. `first` reads the column's value in the first sample.
@@ -149,8 +148,7 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// Decodes a sample. `item` contains the bytes of sample `index`. Appends converted bytes to
-    /// `buffer`.
+    /// `item` contains the bytes of sample `index`. Appends converted bytes to `buffer`.
     fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;

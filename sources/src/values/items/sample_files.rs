@@ -57,7 +57,6 @@ impl SampleSpans {
 }
 
 pub(super) struct ReadRow<'a> {
-    /// Index of the sample as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
     /// The bytes of the row that are not borrowed from the file.
@@ -77,8 +76,7 @@ fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 }
 
 impl Items {
-    /// Creates a collection of files. Fails if the offsets of a sample are out of order or exceed
-    /// its file.
+    /// Fails if the offsets of a sample are out of order or exceed its file.
     pub(crate) fn new(files: Vec<(OpenFile, SampleSpans)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
@@ -123,8 +121,7 @@ impl Items {
         (span.end - span.start) as usize
     }
 
-    /// Reads sample `index`. `parse` receives the bytes of the sample, and appends converted bytes
-    /// to a buffer.
+    /// `parse` receives the bytes of the sample, and appends converted bytes to a buffer.
     pub(super) fn read<'a>(
         &'a self,
         index: usize,
@@ -138,8 +135,7 @@ impl Items {
         Ok(ReadRow { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
     }
 
-    /// Reads the row of sample `index` from `span` of `file`. Returns the row, and the range of the
-    /// key in `scratch`.
+    /// Returns the row, and the range of the key in `scratch`.
     fn row<'a>(
         &'a self,
         index: usize,

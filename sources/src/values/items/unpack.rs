@@ -153,8 +153,7 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Co
     copied
 }
 
-/// Decompresses `file`, the open file at `packed`, to `target`. `is_locked` is true if this process
-/// holds the lock.
+/// `is_locked` is true if this process holds the lock.
 fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {

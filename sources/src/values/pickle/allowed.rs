@@ -6,8 +6,7 @@ use super::nodes::{Array, Callable, Id, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Callable {
-    /// Returns the function or class `name` in `module`. PyTorch's names are known only if
-    /// `allows_torch` is true.
+    /// PyTorch's names are known only if `allows_torch` is true.
     pub(super) fn of(module: &str, name: &str, allows_torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -133,8 +132,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
     })
 }
 
-/// Evaluates an opcode that sets the state of `target`. Errors have no location; the caller adds
-/// it.
+/// Errors have no location; the caller adds it.
 pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
     let state = match &nodes[state] {
         Node::Tuple(state) => &state[..],

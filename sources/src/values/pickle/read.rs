@@ -451,8 +451,7 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes Python's `raw-unicode-escape` encoding, which is Latin-1 with escapes for all other
-/// characters.
+/// Python's `raw-unicode-escape` is Latin-1 with escapes for all other characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));

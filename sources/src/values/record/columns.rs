@@ -104,8 +104,8 @@ impl AllColumns<'_> {
         }
     }
 
-    /// Returns the index of the column that has one of `names` and a type for which `fits` returns
-    /// true. Earlier names take precedence.
+    /// Returns the column with one of `names` and a type that `fits`. Earlier names take
+    /// precedence.
     fn preferred(&self, names: &[&str], fits: fn(ColumnType) -> bool) -> Option<usize> {
         let matches = |column: &Column, name: &str| fits(column.column_type) && column.name.eq_ignore_ascii_case(name);
         names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
@@ -205,8 +205,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Selects the columns at `indices` for a caller that reads columns by index. The result cannot
-    /// build samples.
+    /// The caller reads columns by index. The result cannot build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_indices(indices: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
@@ -313,7 +312,6 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the class names, or an empty slice if the labels have no names.
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
@@ -327,7 +325,6 @@ impl Columns {
         self.fields.iter().map(|field| field.display_name().to_owned()).collect()
     }
 
-    /// Returns the label in `cell`, a cell of the label column.
     pub(crate) fn label_of(&self, cell: Cell<'_>) -> Result<Option<i64>> {
         let labels = self.labels.as_deref().expect("there is a label column");
         match cell {
@@ -348,8 +345,7 @@ impl Columns {
         }
     }
 
-    /// Reads the sample of a row. Its key is the row index. `find` returns the value of a column in
-    /// the row.
+    /// The key is the row index. `find` returns the value of a column in the row.
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -415,8 +411,7 @@ impl Field {
         Field { column, name: format!("{stem}.{extension}"), images }
     }
 
-    /// Returns the field name, without the extension if the column contains images, because their
-    /// extension depends on the row.
+    /// Omits the extension if the column contains images, because it depends on the row.
     fn display_name(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -424,8 +419,7 @@ impl Field {
         }
     }
 
-    /// Returns the field name for a cell. If the column contains images, the name depends on the
-    /// format of the image.
+    /// If the column contains images, the name depends on the format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()

@@ -21,8 +21,7 @@ pub(crate) struct NamedCell<'a> {
 }
 
 impl NamedCell<'_> {
-    /// Adjusts the cell, which may borrow from `record`, after `record` was copied to offset
-    /// `start` of the page.
+    /// `record`, from which the cell may borrow, was copied to offset `start` of the page.
     pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> NamedCell<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
         NamedCell { name: Cow::Owned(self.name.into_owned()), content }
@@ -46,8 +45,7 @@ impl Survey {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Examines a row. Fails if the types of a column in this row and in earlier rows are
-    /// incompatible.
+    /// Fails if the types of a column in this row and in earlier rows are incompatible.
     pub(crate) fn see(&mut self, row: &[NamedCell<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for NamedCell { name, content } in row {
@@ -116,8 +114,7 @@ impl Survey {
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Decides how samples use each column. Fails if the layout of pixel arrays is ambiguous, or if
-    /// [`Columns::new`] fails.
+    /// Fails if the layout of pixel arrays is ambiguous, or if [`Columns::new`] fails.
     pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
         let has_encoded_images = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -159,14 +156,12 @@ pub(crate) struct Rows {
     /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
-    /// Whether the user has selected the columns.
     has_column_choice: bool,
     surveyed_rows: usize,
 }
 
 impl Rows {
-    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of
-    /// `visit_rows` is the name of the label column.
+    /// Like [`Columns::learn`], but also passes the name of the label column to `visit_rows`.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,

@@ -4,7 +4,6 @@ use std::fs;
 
 use super::*;
 
-/// Returns a shard with one image and its label.
 fn shard(index: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {

@@ -10,8 +10,7 @@ use crate::storage::ahead::piece::{InFlight, LOST_AFTER, Outcome};
 use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
-    /// Passes a response to its piece. `blocked` is true if the store responded before its `fetch`
-    /// returned.
+    /// `blocked` is true if the store responded before its `fetch` returned.
     pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
@@ -77,8 +76,7 @@ impl Fetcher {
         (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
 
-    /// Retries requests to which the store has not responded. Does nothing within
-    /// [`LOST_CHECK_INTERVAL`] of the last search.
+    /// Does nothing within [`LOST_CHECK_INTERVAL`] of the last search.
     pub(super) fn retry_lost(&self, state: &mut State, now: Instant) {
         if now < state.last_lost_check + LOST_CHECK_INTERVAL {
             return;

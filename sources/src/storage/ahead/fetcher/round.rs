@@ -161,8 +161,7 @@ impl Fetcher {
         (1..=self.order.bytes()).contains(&len(&sample_range)).then_some(sample_range)
     }
 
-    /// Adds a sample, which must fit in the round. The bytes of a cached sample are counted but not
-    /// requested.
+    /// The sample must fit in the round. The bytes of a cached sample are counted, not requested.
     fn select(&self, state: &mut State, round: &mut Round, sample_range: SampleRange) {
         let size = len(&sample_range);
         round.free_bytes -= size;
