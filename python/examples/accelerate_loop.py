@@ -1,7 +1,7 @@
 """Trains with accelerate, and continues where the previous run stopped:
 python/examples/accelerate_loop.py FOLDER STATE
 
-Each run trains for five steps and saves its position in the folder STATE.
+Each run trains for five steps and saves its state in the folder STATE.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ timm's flags...
         --train-interpolation bicubic --aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0
 
 `train.py` runs unchanged. Only `timm.data.create_loader` is replaced, by a function that converts
-timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected, except
-those in `IGNORED`. timm still applies MixUp and CutMix, on the device.
+timm's options to options of a `warpfeed.Loader`. If an option without a counterpart is set, the
+function fails, unless the option is in `IGNORED`. timm still applies MixUp and CutMix, on the device.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
 
 
 def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: bool = False, **options: Any) -> Any:
-    """Replaces `timm.data.create_loader`."""
     if options.pop("use_prefetcher", True) or options.pop("collate_fn", None) is not None:
         raise SystemExit("timm's prefetcher would normalize and mix the batches again: add --no-prefetcher")
     reader = dataset.reader

@@ -64,7 +64,6 @@ impl Batch {
         }
     }
 
-    /// Returns whether all fields are copied, so that no tensor keeps the slot in use.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)
@@ -116,7 +115,6 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.epoch())
     }
 
-    /// Returns the index of the batch within its epoch.
     #[getter]
     fn number(&self) -> u64 {
         match_either!(Delivered, &self.delivered, batch => batch.number())

@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-/// Image objects that datasets and requests accept, the start of a list in error messages.
+/// For error messages: images that datasets and requests accept.
 pub(crate) const IMAGE: &str = "the bytes of an encoded image, a uint8 array of shape (height, width, 3)";
-/// The rest of this list for datasets.
+/// For error messages: images that datasets accept in addition to [`IMAGE`].
 pub(crate) const DATASET_IMAGE: &str = ", a path, a uint8 tensor of shape (3, height, width), or a Pillow image";
 
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {

@@ -49,9 +49,8 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. Its own lock is never held while Python code runs, because
-/// signal handlers and the user's sampler function may change the epoch while an iterator begins an
-/// epoch.
+/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs:
+/// signal handlers and the user's sampler function may change the epoch while an iterator begins.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -112,7 +111,6 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Runs `call` with exclusive use of the loader, detached from the interpreter.
     fn with_state<T: Send>(
         &self,
         py: Python<'_>,
@@ -203,7 +201,7 @@ fn superseded<T>() -> warpfeed::Result<T> {
 
 #[pymethods]
 impl Core {
-    /// Opens a loader. `options` is the dict that `warpfeed/_loader.py` builds.
+    /// `options` is the dict that `warpfeed/_loader.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -459,7 +457,6 @@ impl Core {
         });
     }
 
-    /// The epoch of the next iterator.
     fn epoch(&self) -> u64 {
         self.lock_next().epoch
     }
@@ -495,7 +492,7 @@ impl Core {
         self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// Returns the dataset's own id for each class, indexed by label.
+    /// Indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.category_ids())))
     }
@@ -519,14 +516,12 @@ impl Core {
         })
     }
 
-    /// Returns the index of the concatenated or mixed dataset that contains sample `id`.
     fn dataset_index(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with_state(py, |state| {
             Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.source().dataset_index(id)))
         })
     }
 
-    /// Returns the rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with_state(py, |state| {
             let rank = match_either!(OpenLoader, state.open()?, epochs => epochs.rank());

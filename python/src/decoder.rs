@@ -47,7 +47,7 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// Opens a decoder. `options` is the dict that `warpfeed/_decoder.py` builds.
+    /// `options` is the dict that `warpfeed/_decoder.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -70,8 +70,7 @@ impl DecoderCore {
         Ok(PendingResponse::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Creates a dynamic batcher. Decoding of a batch starts at most `max_delay` seconds after its
-    /// first request.
+    /// Decoding of a batch starts at most `max_delay` seconds after its first request.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);

@@ -1,5 +1,3 @@
-//! The Rust part of the Python class `DynamicBatcher`.
-
 use std::sync::Arc;
 
 use pyo3::prelude::*;

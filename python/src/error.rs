@@ -91,13 +91,13 @@ pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }
 
-/// Prefixes a `TypeError`, `ValueError` or `OverflowError` with the name and the value of an
-/// option. Does not change other exceptions, or a `WarpfeedError`, which already names an option.
+/// Prefixes a `TypeError`, `ValueError` or `OverflowError` with the name and the value of an option,
+/// and makes the last two a `ConfigError`. Does not change other exceptions, or a `WarpfeedError`,
+/// which already names an option.
 pub(crate) fn in_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     with_location(value.py(), &format!("{name}={}", short_repr(value)), error)
 }
 
-/// Like [`in_option`], but prefixes the call.
 pub(crate) fn in_call(class: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
     let args_text: Vec<_> = args.iter().map(|arg| short_repr(&arg)).collect();
     with_location(args.py(), &format!("{class}.{name}({})", args_text.join(", ")), error)

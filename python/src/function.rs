@@ -61,15 +61,10 @@ struct Pool {
 }
 
 enum Executor {
-    /// `process_available` is notified when a process becomes idle or ends.
-    Processes {
-        pool: Mutex<Pool>,
-        process_available: Condvar,
-    },
+    Processes { pool: Mutex<Pool>, process_available: Condvar },
     Threads(Arc<TracedRef>),
 }
 
-/// The socket and the shared file of a worker process.
 type ChildFds = (UnixStream, File);
 
 pub(crate) struct FunctionRunner {
@@ -136,7 +131,7 @@ impl FunctionRunner {
         }
     }
 
-    /// Returns the function if this process holds it, so that the garbage collector can visit it.
+    /// For the garbage collector.
     pub(crate) fn in_process_function(&self) -> Option<Arc<TracedRef>> {
         match &self.executor {
             Executor::Threads(function) => Some(function.clone()),
@@ -406,8 +401,8 @@ impl Function {
         lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Closes this process's copies of the descriptors. Call it after the processes, which have the
-    /// ids `pids`, have started.
+    /// Closes this process's copies of the descriptors, after processes with the ids `pids` have
+    /// started.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.descriptors).clear();
         if let Executor::Processes { pool, .. } = &self.0.executor {
@@ -436,7 +431,7 @@ impl Function {
 pub(crate) struct UserTransform(pub(crate) Arc<FunctionRunner>);
 
 impl Transform for UserTransform {
-    /// Returns the total size of the shared files. Each has space for one image.
+    /// Each shared file has space for one image.
     fn retained_bytes(&self, image: usize) -> usize {
         match &self.0.executor {
             Executor::Processes { pool, .. } => lock(pool).alive_count.saturating_mul(image),

@@ -1,24 +1,5 @@
 //! The extension module of the Python package `warpfeed`. The public interface is
 //! `warpfeed/__init__.py`.
-//!
-//! 1. `options` converts keyword arguments to a [`warpfeed::Loader`]; `augment` and `value` convert
-//!    their values. `source` opens datasets and reads Python objects as samples; `buffer` reads
-//!    bytes and arrays. `order` uses a Python function as a sampler, and `function` runs a
-//!    per-image function in worker processes.
-//! 2. `core` is an open loader, `batch` is one of its batches, and `tensor` is a field of a batch,
-//!    shared through DLPack. `stored` is a sample without augmentation, or one image without a
-//!    loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests into
-//!    batches, and `response` is a response that may not be ready yet. `either` defines types with
-//!    variants for host batches and for device batches. `gpu` defines the device types and opens
-//!    streams.
-//! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
-//!    Both use `option_names` to translate messages to Python spelling.
-//! 4. `waiting` implements waits that signals can interrupt, and `wake` wakes event loops when a
-//!    response is ready. `lending` decides which batches are copied. `traced` makes references to
-//!    Python objects visible to the garbage collector, and `thread_state` keeps the interpreter's
-//!    thread states.
-//! 5. `stats` reports statistics and records the user's own spans. `pack` packs a dataset.
-//! 6. `program` contains the command-line tool and functions that do not need a loader.
 
 mod augment;
 mod batch;

@@ -15,7 +15,7 @@ use crate::option_names::in_python;
 /// Messages of worker threads, which must not wait for the interpreter. A thread that is attached
 /// to the interpreter logs them.
 static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether `QUEUE` has messages, readable without a lock.
+/// Whether `QUEUE` has messages.
 static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
 /// Maximum number of queued messages. The oldest message is dropped first.
 const MAX_QUEUED: usize = 1000;
@@ -96,8 +96,7 @@ impl Subscriber for QueueSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Installs the subscriber that passes messages to `logging`, unless the process already has a
-/// subscriber.
+/// Has no effect if the process already has a subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(QueueSubscriber);

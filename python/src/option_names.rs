@@ -1,16 +1,15 @@
 //! Translates the crate's messages from Rust to Python spelling.
 //!
 //! The crate's messages show options as in Rust: `unlabeled(true)`,
-//! `.soft_labels(classes, smoothing)`. A general rule turns every call to a setter into a keyword
-//! argument, and [`NAMES`] contains the exceptions. `python/tests/test_message_spelling.py` fails
-//! if the translation of a message in the crate's source still contains Rust spelling.
+//! `.soft_labels(classes, smoothing)`. Calls to setters become keyword arguments, and [`NAMES`]
+//! contains replacements for other texts. `python/tests/test_message_spelling.py` fails if the
+//! translation of a message in the crate's source still contains Rust spelling.
 
 use warpfeed_cli::respell;
 
 use crate::options::single_value_options;
 
-/// Setters with the same name as their keyword argument. [`single_value_options`] contains the
-/// options with a single value.
+/// Setters with the same name as their keyword argument, in addition to [`single_value_options`].
 const OPTIONS: [&str; 17] = [
     "balanced",
     "budget",
@@ -31,7 +30,7 @@ const OPTIONS: [&str; 17] = [
     "weights",
 ];
 
-/// Replacements. A text comes before all shorter texts that it contains.
+/// A text comes before all shorter texts that it contains.
 const NAMES: [(&str, &str); 62] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),

@@ -65,7 +65,6 @@ pub(crate) fn decoder_builder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBu
     }
 }
 
-/// Sets the options that the other functions in this file do not handle.
 fn set_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
@@ -92,7 +91,6 @@ fn set_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
     Ok(loader)
 }
 
-/// Creates a loader of `data`, which is a path, a source, or a mixture of these.
 fn loader_of(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let source_options = source_options(options)?;
     // Only a list is a mixture. Other sequences of pairs are Python datasets, which return images
@@ -134,7 +132,6 @@ fn set_open_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult
     Ok(loader)
 }
 
-/// Returns the object stores for URLs, with a cache if the options request it.
 fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
     let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
     let folder = match folder {
@@ -282,7 +279,6 @@ pub(crate) fn options() -> Vec<[&'static str; 4]> {
     Loader::OPTIONS.to_vec()
 }
 
-/// Parses a result of `state_dict`.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
     serde_json::from_str(json)
         .map_err(|e| Python::attach(|py| config_error(py, format!("this is not a result of state_dict(): {e}"))))

@@ -1,7 +1,7 @@
 //! Lets a Python function define the order of samples.
 //!
-//! A call to Python for each position would be slow, so the function is called once per epoch, and
-//! its result is cached.
+//! A call to Python for each position would be slow, so the function returns the order of a whole
+//! epoch, which is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
@@ -25,10 +25,9 @@ const MIN_CACHED_EPOCHS: usize = 4;
 const MAX_CACHED_SAMPLES: usize = 1 << 20;
 const MAX_CACHED_EPOCHS: usize = 1024;
 
-/// Calls a Python function for the sample indices of an epoch. No thread holds the mutex while it
-/// waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<TracedRef>,
+    /// No thread holds this lock while it waits for the interpreter.
     orders: Mutex<Orders>,
 }
 
@@ -74,8 +73,7 @@ impl PythonOrder {
         Ok(occurrences)
     }
 
-    /// Calls the function without looking into the cache, because the user may have changed state
-    /// since the order was cached.
+    /// Calls the function even if the order is cached, because its result may depend on state.
     pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -123,7 +121,6 @@ impl PythonOrder {
         (orders.position, orders.replayed) = (Some(epoch), None);
     }
 
-    /// Records that `epoch` is replayed, without moving the run.
     pub(crate) fn replay(&self, epoch: u64) {
         self.lock().replayed = Some(epoch);
     }

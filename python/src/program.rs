@@ -11,7 +11,7 @@ use crate::log;
 use crate::source;
 use crate::waiting::run_on_thread;
 
-/// Runs the command-line tool, and returns its exit code. `args` begins with the program's name.
+/// Returns the exit code. `args` begins with the program's name.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     log::print_warnings();

@@ -63,8 +63,7 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, source_options: &Options) -> 
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens the source that `description`, a result of `_describe_source` in `warpfeed._sources`,
-/// describes.
+/// `description` is a result of `_describe_source` in `warpfeed._sources`.
 fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
@@ -183,7 +182,7 @@ fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> 
     Ok(options)
 }
 
-/// Returns the statistics of a dataset as JSON.
+/// Returns JSON.
 #[pyfunction]
 pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<String> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
@@ -339,7 +338,7 @@ fn clip_frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Optio
     value.py().import("warpfeed._samples")?.getattr("frames")?.call1((value, is_image))?.extract()
 }
 
-/// Appends frame `number` of a clip to `out`, as an encoded file or an `.npy` file.
+/// Appends an encoded file or an `.npy` file.
 fn append_frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let py = value.py();
     let converted = convert_value(value, true).map_err(|e| in_frame(py, number, e))?;
@@ -418,7 +417,6 @@ fn parse_label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// Copies the result of `__getitem__(index)` to the scratch buffer.
 fn append_sample(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<SampleRanges> {
     let mut ranges = SampleRanges::default();
     if let Ok(fields) = item.cast::<PyDict>() {

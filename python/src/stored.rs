@@ -19,7 +19,7 @@ pub(crate) struct StoredSample {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
-    /// All fields except the image, as stored.
+    /// All fields except the image, in encoded form.
     fields: Vec<(String, Vec<u8>)>,
 }
 

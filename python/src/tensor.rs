@@ -18,7 +18,6 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// The owner of a tensor's memory, which keeps the memory alive.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum TensorOwner {
@@ -34,7 +33,7 @@ pub(crate) enum TensorOwner {
 #[cfg(feature = "cuda")]
 const DEFAULT_STREAM: usize = 0;
 
-/// A copy of a field in host memory, aligned to 64 bytes.
+/// A copy of a field in host memory.
 pub(crate) struct HostCopy(Vec<AlignedLine>);
 
 #[repr(align(64))]
@@ -85,7 +84,6 @@ fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
 }
 
 impl Tensor {
-    /// Copies the memory if `copy` is set, and shares it otherwise.
     pub(crate) fn host(
         batch: &Arc<HostBatch>,
         name: &str,
@@ -106,7 +104,6 @@ impl Tensor {
         Tensor { owner: memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// Copies the memory if `copy` is set, and shares it otherwise.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,

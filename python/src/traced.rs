@@ -85,7 +85,6 @@ pub(crate) fn collecting_refs<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<Traced
     (result, COLLECTED.replace(before).unwrap_or_default())
 }
 
-/// Creates a reference, which the enclosing [`collecting_refs`] returns.
 pub(crate) fn register(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
     let traced = TracedRef::new(object, name);
     COLLECTED.with_borrow_mut(|collected| collected.iter_mut().for_each(|collected| collected.push(traced.clone())));

@@ -203,7 +203,6 @@ pub(crate) struct OwnerProcess {
     id: u32,
     /// "loader" or "decoder", for the error message.
     kind: &'static str,
-    /// Advice for the error message, such as `open it after forking`.
     advice: &'static str,
 }
 
