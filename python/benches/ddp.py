@@ -8,16 +8,16 @@ which samples each rank receives.
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
 
 `train.py` defines the loaders. Without `--sums` or `--stop`, each loader feeds the training for
-`--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of all ranks
-together. All other columns show the worst rank: the cores used by the rank and its child processes,
-the seconds from opening to the first batch, the 99th percentile of the waits for a batch on the
-training stream, and the page-locked and device memory in warpfeed's plan. With torch and DALI, each
-rank shuffles all samples.
+`--seconds`, with `--cores` dedicated cores per rank. Each RESULT line shows the images/s of all
+ranks together. The other numbers are the worst of any rank: the cores used by the rank and its
+child processes, the seconds from opening to the first batch, the 99th percentile of the waits for a
+batch on the training stream, and the page-locked and device memory in warpfeed's plan. With torch
+and DALI, each rank shuffles all samples.
 
 With `--sums`, the script instead records the first `--batches` global batches: the sorted ids of
 the samples, each with the sum of its pixels. Any number of ranks must give the same file, and a
-resumed run the same batches as the end of an uninterrupted one. `--stop N` saves the state after N
-batches and kills the process with `SIGKILL`.
+resumed run must give the last batches of an uninterrupted run. `--stop N` saves the state after N
+batches and kills each rank with `SIGKILL`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ def loader(args: argparse.Namespace, **options: Any) -> warpfeed.Loader:
 
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Records the samples of each global batch. With `--stop`, saves the state and kills the
-    process."""
     batches = loader(args, global_batch_size=args.batch)
     first = 0
     if args.state and os.path.exists(args.state) and not args.stop:
@@ -75,7 +73,7 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
+    """Returns the loaders of `train.py` by name, with `distributed=True` for warpfeed's loaders."""
     distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in bench.FEEDS

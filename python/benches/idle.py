@@ -1,9 +1,10 @@
-"""Measures how long the GPU waits for batches, with three clocks in the same run.
+"""Measures how long the GPU waits for batches, with three clocks.
 
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
 The training step uses a repeated batch, batches from warpfeed, and batches from warpfeed with so
-few workers that the GPU starves. These clocks measure windows of steps:
+few workers that the GPU starves. The first two clocks measure the same steps, and the profiler
+measures as many later steps:
 
 - `loader` (except for the repeated batch): the `stall` in `loader.stats()`, which is the time that
   the training stream waits for a batch after requesting it;

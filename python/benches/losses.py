@@ -193,8 +193,8 @@ def means_agree(first: list[float], second: list[float]) -> bool:
 
 
 def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool:
-    """Returns whether all losses are finite, and the means of "own" and "warpfeed" agree in every
-    epoch. The means are not compared if one of these sides is missing."""
+    """Prints the tables of a recipe. Returns whether all losses are finite, and the means of "own"
+    and "warpfeed", if both were measured, agree in every epoch."""
     all_agree = True
     first = next(iter(losses.values()))[0]
     for name in first:

@@ -19,13 +19,11 @@ from tempfile import TemporaryDirectory
 
 
 def memory() -> int:
-    """Returns the resident memory in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def lengths(sets: int, samples: int) -> list[int]:
-    """Returns different sizes for `sets` datasets, with `samples` samples in total."""
     parts = [1 + n for n in range(sets)]
     return [samples * part // sum(parts) for part in parts]
 

@@ -18,8 +18,8 @@ In an epoch of torch and DALI, the photographs are repeated until there are at l
 
 Images/s are medians over the rounds. `stall` is the fraction of the time in which the training
 stream waited for a batch, and `waited` is the fraction in which the host waited. Both come from
-warpfeed's statistics; `idle.py` compares them with torch's clocks. If a loader fails, its error is
-printed, and the measurement continues with the other loaders.
+warpfeed's statistics of the last round; `idle.py` compares them with torch's clocks. If a loader
+fails, its error is printed, and the measurement continues with the other loaders.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Returns the seconds since the loader was opened, the seconds that the host waited, and
-        the total duration and number of waits on the device."""
+        """Returns the seconds within epochs, the seconds that the host waited, and the total
+        duration and number of waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]
@@ -86,7 +86,7 @@ class Warpfeed:
     def close(self) -> None:
         stats = self.loader.stats()
         on_device = stats["images_sent_to_device"] / max(1, stats["prepared_samples"])
-        print(f"    {100 * on_device:.0f} % decoded on the device. {self.loader.verdict()}", flush=True)
+        print(f"    {100 * on_device:.0f} % sent to the device. {self.loader.verdict()}", flush=True)
         self.loader.close()
 
 

@@ -18,8 +18,6 @@ _PAIR = ("image", "label")
 
 
 class _BatchProperties(_other_names.EarlierNames):
-    """The properties that :class:`Batch` and :class:`FieldBatch` share."""
-
     _native: Any = None
     _delivery: Delivery | None = None
 

@@ -57,7 +57,8 @@ class WarpfeedError(RuntimeError):
 
 
 class ConfigError(WarpfeedError, ValueError):
-    """An option has an unsupported value, or options contradict each other."""
+    """An option has an unsupported value, options contradict each other, or a call is not possible
+    in the current state, for example on a closed loader."""
 
 
 class StorageError(WarpfeedError, OSError):

@@ -149,7 +149,7 @@ class Ragged(Arguments):
     Args:
         dtype: element type.
         row_shape: shape of a row; ``[]`` if a row is a single number.
-        max_rows: maximum number of rows per sample.
+        max_rows: maximum number of rows per sample; 1 by default.
         padding: value that fills missing rows; 0 by default.
         truncate: keeps only the first ``max_rows`` rows of a sample. By default, a sample with
             more rows fails.

@@ -136,7 +136,7 @@ def _check_main_program(transform: str, pickled: bytes) -> None:
             raise ConfigError(
                 f"{transform}: the worker processes cannot import a function that is defined in a program without a "
                 "file, such as a notebook; define it in a module, or pass image_transform_processes=0 to call it in threads of "
-                "process"
+                "this process"
             )
         return
     if not os.path.exists(path):

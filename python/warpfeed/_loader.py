@@ -825,7 +825,7 @@ class Loader(_other_names.EarlierNames):
 
     @property
     def prefetch(self) -> int:
-        """Number of batches that are currently prepared in advance."""
+        """Number of batches that the loader currently tries to prepare in advance."""
         return int(self._core.settings()[1])
 
     def samples_of_rank(self) -> int:

@@ -26,8 +26,8 @@ class MixtureChange(Arguments):
     of epoch 5 to the start of epoch 10.
 
     A change takes effect at the start of the first round (see :class:`Mixture`) that begins at the
-    stated epoch, step or sample, or later. A gradual change has one step per round, but at most 100
-    steps.
+    stated epoch, step or sample, or later. A gradual change moves the proportions at the start of
+    each round, but at most 100 times.
 
     Args:
         proportions: one number per dataset. The numbers need not sum to 1.

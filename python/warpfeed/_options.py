@@ -1,8 +1,8 @@
 """Checks and converts the options of `Loader`, `Decoder` and `pack`.
 
-The signature of each function defines its options: names, types, defaults and groups.
-:func:`checked` checks values against the types, and :func:`to_native` converts them. An error for
-an invalid value names the option and the value.
+The signature of each function defines the names, types and defaults of its options. :func:`checked`
+checks values against the types, and :func:`to_native` converts them. An error for an invalid value
+names the option and the value.
 """
 
 from __future__ import annotations

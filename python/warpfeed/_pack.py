@@ -97,7 +97,7 @@ def pack(
         samples: packs only the samples with these indices, in this order.
         keys: packs only the samples with these keys, in the order of ``data``. All keys must exist.
             Cannot be combined with ``samples``.
-        progress: a function that is called a few times per second with the number of finished
+        progress: a function that is called up to 40 times per second with the number of finished
             samples and the total number of samples. If it raises an exception, packing stops, as
             after Ctrl-C.
         mmap, cache_listing, table, masks: as for :class:`Loader`.

@@ -171,14 +171,15 @@ _run_counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.coun
 
 
 def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
-    """Compares the run with that of the rank that began first, without waiting for other ranks.
+    """Compares `run` with the `run` of the rank that called this function first, without waiting
+    for other ranks.
 
     Each rank computes the order of the samples independently. If the orders differed, some samples
     would be delivered to several ranks, and others to none. Runs are compared through the store of
     ``torch.distributed``, if the loader has the same ranks as ``torch.distributed``.
 
     Raises:
-        ConfigError: if the seed, the dataset, the order or the position differs.
+        ConfigError: if an entry of `run` differs.
     """
     store, result = _store(), of_torch()
     if store is None or result is None or result[:2] != (rank, world_size):

@@ -71,7 +71,8 @@ class Stats(Report):
         return Stats(*_warpfeed.stats_since(json.dumps(dict(self)), json.dumps(dict(earlier))))
 
     def verdict(self) -> Report:
-        """Returns the bottleneck of the loader and how to remove it."""
+        """Returns the bottleneck of the loader or decoder, and how to remove it, as a dict that prints
+        as text."""
         return Report(*_warpfeed.verdict_of(json.dumps(dict(self))))
 
     def gather(self, collect: Callable[[Any], Any] | None = None) -> Report:

@@ -18,8 +18,6 @@ __all__ = ["BatchSampler", "Dataset", "Sampler", "Skipped", "decoded"]
 
 
 class _EpochLoader(Protocol):
-    """The interface of a loader that :class:`Sampler` uses."""
-
     def set_epoch(self, epoch: int) -> None: ...
     def samples_of_rank(self) -> int: ...
 
@@ -54,8 +52,6 @@ class BatchSampler:
 
 
 class _SampleLoader(Protocol):
-    """The interface of a loader that :class:`Dataset` uses."""
-
     @property
     def classes(self) -> list[str]: ...
     @property
@@ -67,9 +63,9 @@ class _SampleLoader(Protocol):
 class Dataset:
     """The type of ``loader.dataset``: the stored samples, their number, and the classes.
 
-    ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices are those of ``batch.ids``. With a
-    ``subset``, ``len(loader.dataset)`` is the subset's size, :attr:`indices` lists its samples, and
-    a loop over the dataset yields only those.
+    ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices have the same meaning as in
+    ``batch.ids``. With a ``subset``, ``len(loader.dataset)`` is the size of the subset,
+    :attr:`indices` lists its samples, and a loop over the dataset yields only these samples.
     """
 
     def __init__(self, loader: _SampleLoader, selection: SampleSelection) -> None:
@@ -147,8 +143,6 @@ class Dataset:
 
 
 class _SkippableLoader(_EpochLoader, Protocol):
-    """The interface of a loader that :class:`Skipped` uses."""
-
     @property
     def epoch(self) -> int: ...
     @property
