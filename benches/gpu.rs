@@ -417,8 +417,8 @@ impl Gpu {
         let stats = batches.device_stats();
         println!(
             "  device memory: {:.0} MB reserved, {:.0} MB at peak",
-            stats.reserved as f64 / 1e6,
-            stats.peak as f64 / 1e6
+            stats.reserved_bytes as f64 / 1e6,
+            stats.peak_bytes as f64 / 1e6
         );
         drop(batches);
         let _ = std::fs::remove_dir_all(&folder);

@@ -16,7 +16,7 @@ use warpfeed::{Augment, Checkpoint, Loader, Rank};
 const EPOCHS: u64 = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let rank = Rank::from_env()?.unwrap_or(Rank::ALONE);
+    let rank = Rank::from_env()?.unwrap_or(Rank::SINGLE);
     let checkpoint = std::env::temp_dir().join("warpfeed-resume.json");
 
     let mut loader = Loader::new("datasets/mini")

@@ -30,7 +30,7 @@ pub(crate) use warpfeed_sources::internal::{
     CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
 };
 pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, reads_ahead, retried, within};
-pub(crate) use warpfeed_sources::internal::{Join, Labels, Stores, are_one, labels_retried, no_sample};
+pub(crate) use warpfeed_sources::internal::{Join, LabelReader, Stores, are_one, labels_retried, out_of_range_error};
 pub(crate) use warpfeed_sources::internal::{MAX_AXES, Npy, Shape};
 #[cfg(feature = "pack")]
 pub(crate) use warpfeed_sources::internal::{Remote, during, rename, temp_files};

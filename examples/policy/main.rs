@@ -82,7 +82,7 @@ fn run() -> Result<()> {
 
 /// Opens a loader. Each sample has the next [`ACTIONS`] actions.
 fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
-    let dataset = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
+    let dataset = LeRobot::open_with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
     Ok(Loader::source(dataset)
         .drop_field("label")
         .field("camera", Image::of(CAMERA))

@@ -46,25 +46,25 @@ const MAX_DC_SUM: u64 = 1 << 31;
 #[non_exhaustive]
 pub struct Grid {
     /// Number of segments.
-    pub segments: u32,
+    pub segment_count: u32,
     /// Length of the longest segment, in bytes.
-    pub longest: u32,
+    pub max_segment_bytes: u32,
     /// Number of MCUs per row of the image.
-    pub mcus_across: u32,
+    pub mcus_per_row: u32,
     /// Column and row of the first needed MCU.
-    pub first: (u32, u32),
+    pub first_mcu: (u32, u32),
     /// Number of columns and rows of the needed MCUs.
-    pub mcus: (u32, u32),
+    pub needed_mcus: (u32, u32),
     /// Number of blocks per MCU.
-    pub blocks: u32,
+    pub blocks_per_mcu: u32,
     /// Color space: 0 for gray, 1 for YCbCr, 2 for RGB.
-    pub color: u32,
+    pub color_space: u32,
     /// Number of Huffman tables.
-    pub tables: u32,
+    pub huffman_table_count: u32,
     /// Upper left corner of the region in the stored image.
-    pub corner: (u32, u32),
+    pub region_origin: (u32, u32),
     /// Steps that apply the EXIF orientation to the region, as [`OrientationFlags`].
-    pub turned: u32,
+    pub orientation_flags: u32,
     components: ArrayVec<GridComponent, MAX_GRID_COMPONENTS>,
 }
 
@@ -99,20 +99,20 @@ pub struct GridComponent {
     /// Number of blocks per MCU vertically.
     pub v: u32,
     /// Index of the component's first block in an MCU.
-    pub first: u32,
+    pub first_block: u32,
     /// Number of pixels per sample horizontally.
-    pub across: u32,
+    pub h_expand: u32,
     /// Number of pixels per sample vertically.
-    pub down: u32,
+    pub v_expand: u32,
     /// Upsampling: 0 for none; 1 to double the columns, 2 the rows, and 3 both with the triangle
     /// filter; 4 to repeat samples.
     pub upsampling: u32,
     /// Width and height of the component in samples, without padding.
     pub size: (u32, u32),
     /// Index of the component's DC table.
-    pub dc: u32,
+    pub dc_table: u32,
     /// Index of the component's AC table.
-    pub ac: u32,
+    pub ac_table: u32,
 }
 
 impl Grid {
@@ -123,8 +123,8 @@ impl Grid {
     }
 
     /// Returns the number of blocks in the needed MCUs.
-    pub fn kept_blocks(&self) -> usize {
-        self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
+    pub fn needed_blocks(&self) -> usize {
+        self.needed_mcus.0 as usize * self.needed_mcus.1 as usize * self.blocks_per_mcu as usize
     }
 }
 
@@ -153,16 +153,16 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Returns an upper bound, in bytes, on the memory that [`take`](Bitstream::take) allocates in a
-    /// new `Bitstream`, or 0 if the region is empty or not inside the image.
+    /// Returns an upper bound, in bytes, on the memory that [`extract`](Bitstream::extract) allocates
+    /// in a new `Bitstream`, or 0 if the region is empty or not inside the image.
     pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
         let Jpeg { bytes, header, layout, .. } = jpeg;
-        if !region.fits(jpeg.size()) {
+        if !region.is_within(jpeg.size()) {
             return 0;
         }
         let data = (bytes.len() - header.scan.data_offset).min(limit).min(MAX_BYTES);
-        // `take` rejects an image with more segments than its data can contain.
-        let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
+        // `extract` rejects an image with more segments than its data can contain.
+        let window = Window::new(layout, jpeg.orientation().stored_region(region, layout.size));
         let segments = segments::count_needed(layout, &window, header.restart_interval).min(data);
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
@@ -172,9 +172,9 @@ impl Bitstream {
         self.stream.capacity() + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Frees the memory if it exceeds `limit` bytes.
-    pub fn keep(&mut self, limit: usize) {
-        if self.memory() > limit {
+    /// Frees the memory if it exceeds `max_bytes` bytes.
+    pub fn trim_to(&mut self, max_bytes: usize) {
+        if self.memory() > max_bytes {
             (self.segments, self.stream, self.stream_len) = (Vec::new(), Vec::new(), 0);
         }
     }
@@ -185,12 +185,12 @@ impl Bitstream {
     /// damaged (as far as that is known without decoding) or in an unsupported format, its DC
     /// coefficients may exceed 32 bits, or its rotated pixels do not fit into the memory of the
     /// coefficients.
-    pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
+    pub fn extract(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, has_eoi, .. } = jpeg;
-        region.fits(jpeg.size()).then_some(())?;
+        region.is_within(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
         let is_in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.components().len());
-        let color = match layout.color {
+        let color_space = match layout.color {
             Color::Gray => 0,
             Color::YCbCr => 1,
             Color::Rgb => 2,
@@ -220,7 +220,7 @@ impl Bitstream {
             return None;
         }
         let orientation = jpeg.orientation();
-        let window = Window::new(layout, orientation.region(region, layout.size));
+        let window = Window::new(layout, orientation.stored_region(region, layout.size));
         let data = &bytes[scan.data_offset..];
         let limit = limit.min(MAX_BYTES);
         let entry_bytes =
@@ -236,13 +236,13 @@ impl Bitstream {
         // As in `LaneImage::begin`, so that a few bytes cannot expand to a large image.
         let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks_per_mcu as usize;
         self.segments.iter().all(has_enough_bytes).then_some(())?;
-        let mut grid = self.grid(layout, &window, color, &table_indices);
-        grid.turned = OrientationFlags::from_orientation(orientation);
+        let mut grid = self.grid(layout, &window, color_space, &table_indices);
+        grid.orientation_flags = OrientationFlags::from_orientation(orientation);
         // A device writes the upright pixels to the memory of the coefficients, which have two
         // bytes each, so the pixels must fit in that memory.
         let upright_blocks =
             region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
-        (grid.turned == 0 || upright_blocks <= 2 * grid.kept_blocks()).then_some(grid)
+        (grid.orientation_flags == 0 || upright_blocks <= 2 * grid.needed_blocks()).then_some(grid)
     }
 
     /// Collects the segments and their data. The buffer starts small, because the segments may be a
@@ -267,35 +267,36 @@ impl Bitstream {
         }
     }
 
-    fn grid(&self, layout: &Layout, window: &Window, color: u32, table_indices: &[(u32, u32)]) -> Grid {
-        let components = layout.components().iter().zip(table_indices).map(|(component, &(dc, ac))| GridComponent {
-            h: component.h,
-            v: component.v,
-            first: component.first_block,
-            across: component.across,
-            down: component.down,
-            upsampling: match component.upsampling {
-                Upsampling::None => 0,
-                Upsampling::H2V1 => 1,
-                Upsampling::H1V2 => 2,
-                Upsampling::H2V2 => 3,
-                Upsampling::Replicate(..) => 4,
-            },
-            size: (component.size.width, component.size.height),
-            dc,
-            ac,
-        });
+    fn grid(&self, layout: &Layout, window: &Window, color_space: u32, table_indices: &[(u32, u32)]) -> Grid {
+        let components =
+            layout.components().iter().zip(table_indices).map(|(component, &(dc_table, ac_table))| GridComponent {
+                h: component.h,
+                v: component.v,
+                first_block: component.first_block,
+                h_expand: component.h_expand,
+                v_expand: component.v_expand,
+                upsampling: match component.upsampling {
+                    Upsampling::None => 0,
+                    Upsampling::H2V1 => 1,
+                    Upsampling::H1V2 => 2,
+                    Upsampling::H2V2 => 3,
+                    Upsampling::Replicate(..) => 4,
+                },
+                size: (component.size.width, component.size.height),
+                dc_table,
+                ac_table,
+            });
         Grid {
-            segments: self.segments.len() as u32,
-            longest: self.segments.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0) as u32,
-            mcus_across: layout.mcus.0,
-            first: (window.columns.start, window.rows.start),
-            mcus: (window.columns.len() as u32, window.rows.len() as u32),
-            blocks: layout.blocks_per_mcu,
-            color,
-            tables: self.tables.len() as u32,
-            corner: (window.region.x, window.region.y),
-            turned: 0,
+            segment_count: self.segments.len() as u32,
+            max_segment_bytes: self.segments.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0) as u32,
+            mcus_per_row: layout.mcus.0,
+            first_mcu: (window.columns.start, window.rows.start),
+            needed_mcus: (window.columns.len() as u32, window.rows.len() as u32),
+            blocks_per_mcu: layout.blocks_per_mcu,
+            color_space,
+            huffman_table_count: self.tables.len() as u32,
+            region_origin: (window.region.x, window.region.y),
+            orientation_flags: 0,
             components: components.collect(),
         }
     }
@@ -385,7 +386,7 @@ mod tests {
     fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
         let jpeg = Jpeg::open(jpeg).unwrap();
         let region = Rect::full(jpeg.size());
-        let grid = stream.take(&jpeg, region, limit);
+        let grid = stream.extract(&jpeg, region, limit);
         let bound = Bitstream::memory_for(&jpeg, region, limit);
         assert!(
             stream.memory() <= bound.max(INITIAL_CAPACITY),
@@ -404,7 +405,7 @@ mod tests {
         assert!(take(&mut stream, &jpeg, limit).is_none());
         assert!(stream.memory() <= limit + 100, "{} bytes", stream.memory());
         assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
-        stream.keep(1 << 20);
+        stream.trim_to(1 << 20);
         assert_eq!(stream.memory(), 0);
     }
 

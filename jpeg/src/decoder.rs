@@ -218,13 +218,13 @@ impl Decoder {
         damage
     }
 
-    /// Frees two kinds of buffers if they exceed `limit` bytes in total: the coefficients of whole
+    /// Frees two kinds of buffers if they exceed `max_bytes` in total: the coefficients of whole
     /// images, and pixels to which the EXIF orientation has not been applied. Returns how many of
     /// their bytes remain allocated.
-    pub fn keep(&mut self, limit: usize) -> usize {
+    pub fn trim_to(&mut self, max_bytes: usize) -> usize {
         let stored_bytes: usize = self.idle_images.iter().map(|image| image.stored_rgb.capacity()).sum();
         let kept_bytes = self.plain.coefficients.memory() + stored_bytes;
-        if kept_bytes <= limit {
+        if kept_bytes <= max_bytes {
             return kept_bytes;
         }
         self.plain.coefficients.shrink(0);
@@ -249,11 +249,11 @@ impl Decoder {
     fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;
-        job.region.within(jpeg.size())?;
+        job.region.check_within(jpeg.size())?;
         check_length(jpeg.bytes, &jpeg.header)?;
         let mut image = self.idle_images.pop().unwrap_or_else(ActiveImage::new);
         let orientation = jpeg.orientation();
-        image.region = orientation.region(job.region, jpeg.layout.size);
+        image.region = orientation.stored_region(job.region, jpeg.layout.size);
         (image.job, image.orientation) = (index, orientation);
         (image.busy_lanes, image.is_damaged, image.is_done) = (0, false, false);
         if let Some(compact) = &jpeg.coefficients {
@@ -354,7 +354,7 @@ impl ActiveImage {
 
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
-            self.orientation.turn(&self.stored_rgb, self.region.size(), job.rgb());
+            self.orientation.apply(&self.stored_rgb, self.region.size(), job.rgb());
         }
         job.out.set_origin(job.region.x, job.region.y);
         job.result = Ok(());

@@ -142,7 +142,7 @@ impl<'a> Jpeg<'a> {
     /// pixel costs one unit, and so does rendering a pixel.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
-        let region = self.orientation().region(region, size);
+        let region = self.orientation().stored_region(region, size);
         let mcus_per_row = self.layout.mcus.0.into();
         let decoded_pixels = if self.coefficients.is_some() {
             0

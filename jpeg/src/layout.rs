@@ -47,9 +47,9 @@ pub(super) struct Component {
     /// Index of the component's first block in an MCU.
     pub(super) first_block: u32,
     /// Number of pixels per sample horizontally.
-    pub(super) across: u32,
+    pub(super) h_expand: u32,
     /// Number of pixels per sample vertically.
-    pub(super) down: u32,
+    pub(super) v_expand: u32,
     /// Size in samples, without padding.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
@@ -96,8 +96,8 @@ impl Layout {
             h: 1,
             v: 1,
             first_block: 0,
-            across: 1,
-            down: 1,
+            h_expand: 1,
+            v_expand: 1,
             size: frame.size,
             upsampling: Upsampling::None,
         };
@@ -107,16 +107,16 @@ impl Layout {
             if h_max % h != 0 || v_max % v != 0 {
                 return Err(format!("a JPEG with sampling factors {h}x{v} that do not divide {h_max}x{v_max}"));
             }
-            let (across, down) = (h_max / h, v_max / v);
-            let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));
-            let upsampling = match (across, down) {
+            let (h_expand, v_expand) = (h_max / h, v_max / v);
+            let size = Size::new(frame.size.width.div_ceil(h_expand), frame.size.height.div_ceil(v_expand));
+            let upsampling = match (h_expand, v_expand) {
                 (1, 1) => Upsampling::None,
                 (2, 1) if size.width > 2 => Upsampling::H2V1,
                 (1, 2) => Upsampling::H1V2,
                 (2, 2) if size.width > 2 => Upsampling::H2V2,
-                _ => Upsampling::Replicate(across, down),
+                _ => Upsampling::Replicate(h_expand, v_expand),
             };
-            *component = Component { h, v, first_block: blocks_per_mcu, across, down, size, upsampling };
+            *component = Component { h, v, first_block: blocks_per_mcu, h_expand, v_expand, size, upsampling };
             blocks_per_mcu += h * v;
         }
         let mcu_size = (8 * h_max, 8 * v_max);
@@ -168,8 +168,9 @@ impl Window {
             let horizontal_margin = margin(component.upsampling.needs_horizontal_neighbors());
             let vertical_margin = margin(component.upsampling.needs_vertical_neighbors());
             span.columns =
-                block_range(region.x, region.width, component.across, horizontal_margin, component.size.width);
-            span.rows = block_range(region.y, region.height, component.down, vertical_margin, component.size.height);
+                block_range(region.x, region.width, component.h_expand, horizontal_margin, component.size.width);
+            span.rows =
+                block_range(region.y, region.height, component.v_expand, vertical_margin, component.size.height);
             columns.start = columns.start.min(span.columns.start / component.h);
             columns.end = columns.end.max((span.columns.end - 1) / component.h + 1);
             rows.start = rows.start.min(span.rows.start / component.v);

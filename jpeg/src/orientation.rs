@@ -66,7 +66,7 @@ impl Orientation {
     /// Returns the region of the stored image that becomes `region` in the upright image. `region`
     /// must be inside the upright image.
     #[inline]
-    pub fn region(self, region: Rect, stored: Size) -> Rect {
+    pub fn stored_region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
         let Rect { mut x, mut y, width, height } = region;
         if self.mirrored {
@@ -80,7 +80,7 @@ impl Orientation {
 
     /// Rotates and mirrors `stored`, an RGB image of size `size`, and writes the upright image to
     /// `upright`.
-    pub fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
+    pub fn apply(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
         for (y, row) in upright.chunks_exact_mut(width * 3).enumerate() {
@@ -146,13 +146,13 @@ mod tests {
             let orientation = Orientation::new(tag);
             assert_eq!(orientation.tag(), tag);
             let mut upright = vec![0; 18];
-            orientation.turn(&stored, size, &mut upright);
+            orientation.apply(&stored, size, &mut upright);
             let actual: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(actual, expected, "tag {tag}");
 
             let upright = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
-                let raw = orientation.region(Rect::new(i % upright.width, i / upright.width, 1, 1), size);
+                let raw = orientation.stored_region(Rect::new(i % upright.width, i / upright.width, 1, 1), size);
                 assert_eq!((raw.y * 2 + raw.x) as u8, *value, "tag {tag}, pixel {i}");
             }
         }

@@ -53,7 +53,7 @@ impl Rect {
 
     /// Returns the smallest rectangle that contains both rectangles.
     #[inline]
-    pub fn around(self, other: Rect) -> Self {
+    pub fn union(self, other: Rect) -> Self {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
         let right = (self.x + self.width).max(other.x + other.width);
         let bottom = (self.y + self.height).max(other.y + other.height);
@@ -70,8 +70,8 @@ impl Rect {
     ///
     /// # Errors
     /// If the rectangle is empty or not inside the image.
-    pub fn within(self, size: Size) -> Result<()> {
-        if self.fits(size) {
+    pub fn check_within(self, size: Size) -> Result<()> {
+        if self.is_within(size) {
             return Ok(());
         }
         let Rect { x, y, width, height } = self;
@@ -83,7 +83,7 @@ impl Rect {
 
     /// Returns whether the rectangle is not empty and is inside an image of `size`.
     #[inline]
-    pub fn fits(self, size: Size) -> bool {
+    pub fn is_within(self, size: Size) -> bool {
         self.width > 0
             && self.height > 0
             && u64::from(self.x) + u64::from(self.width) <= u64::from(size.width)

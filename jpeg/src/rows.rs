@@ -74,7 +74,7 @@ impl Rows {
             stripe.stride = LEFT_MARGIN + 8 * span.columns.len() + PADDING;
             let sample_count = (stripe.row_capacity as usize * stripe.stride).max(stripe.samples.len());
             resize(&mut stripe.samples, sample_count, 0);
-            let upsampled_len = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
+            let upsampled_len = window.region.width as usize + 2 * component.h_expand as usize + 2 * PADDING;
             let upsampled_len = upsampled_len.max(stripe.upsampled.len());
             resize(&mut stripe.upsampled, upsampled_len, 0);
         }
@@ -184,11 +184,11 @@ impl Stripe {
     }
 
     fn upsample(&mut self, kernels: &Kernels, component: &Component, x: u32, width: usize, y: u32) {
-        let row = y / component.down;
+        let row = y / component.v_expand;
         let last_row = component.size.height - 1;
         let far_row = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last_row) };
-        let first_sample = i64::from(x / component.across);
-        let count = (x as usize + width - 1) / component.across as usize + 1 - first_sample as usize;
+        let first_sample = i64::from(x / component.h_expand);
+        let count = (x as usize + width - 1) / component.h_expand as usize + 1 - first_sample as usize;
         let mut upsampled = std::mem::take(&mut self.upsampled);
         match component.upsampling {
             Upsampling::None => {}
@@ -209,9 +209,9 @@ impl Stripe {
                 count,
                 &mut upsampled,
             ),
-            Upsampling::Replicate(across, _) => {
+            Upsampling::Replicate(h_expand, _) => {
                 for (group, &sample) in
-                    upsampled.chunks_exact_mut(across as usize).zip(&self.samples_from(row, first_sample)[..count])
+                    upsampled.chunks_exact_mut(h_expand as usize).zip(&self.samples_from(row, first_sample)[..count])
                 {
                     group.fill(sample);
                 }
@@ -225,7 +225,7 @@ impl Stripe {
     fn row_samples(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),
-            _ => &self.upsampled[(x % component.across) as usize..],
+            _ => &self.upsampled[(x % component.h_expand) as usize..],
         }
     }
 }

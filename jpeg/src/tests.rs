@@ -141,7 +141,7 @@ fn a_region_outside_the_image_is_refused() {
         let Rect { x, y, width, height } = region;
         let text = format!("a region of {width}x{height} at ({x}, {y}) is not inside an image of 8x8");
         assert_eq!(e.to_string(), text);
-        assert_eq!(stream.take(&jpeg, region, usize::MAX), None);
+        assert_eq!(stream.extract(&jpeg, region, usize::MAX), None);
         assert_eq!(Bitstream::memory_for(&jpeg, region, usize::MAX), 0);
     }
 }

@@ -147,7 +147,7 @@ impl Core {
                     order.replace(epoch, new_order);
                 }
                 if !resumes {
-                    return match_either!(OpenLoader, state.open()?, epochs => epochs.fits(&checkpoint));
+                    return match_either!(OpenLoader, state.open()?, epochs => epochs.check_checkpoint(&checkpoint));
                 }
                 match_either!(OpenLoader, state.open()?, epochs => epochs.resume(&checkpoint)?);
                 self.order.iter().for_each(|order| order.begin(epoch));
@@ -278,7 +278,7 @@ impl Core {
                         None => epochs.begin(epoch),
                         Some((_, first)) => epochs.begin_from(epoch, first),
                     }
-                    epochs.left()
+                    epochs.remaining()
                 });
                 state.generation = generation;
                 Ok((generation, count))

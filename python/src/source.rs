@@ -115,15 +115,15 @@ fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> 
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
-            run_on_thread(py, move |_| arc_source(TokenFile::with(path, kind, (length, stride), mapped)))
+            run_on_thread(py, move |_| arc_source(TokenFile::open_with(path, kind, (length, stride), mapped)))
         }
         "lerobot" => {
             let (options, source_options) = (lerobot_options(description)?, source_options.clone());
-            run_on_thread(py, move |_| arc_source(LeRobot::with(path, &options, &source_options)))
+            run_on_thread(py, move |_| arc_source(LeRobot::open_with(path, &options, &source_options)))
         }
         "clips" => {
             let (options, source_options) = (clips_options(description)?, source_options.clone());
-            run_on_thread(py, move |_| arc_source(Clips::with(path, &options, &source_options)))
+            run_on_thread(py, move |_| arc_source(Clips::open_with(path, &options, &source_options)))
         }
         "packed_tokens" => {
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
@@ -132,7 +132,7 @@ fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> 
                 .window_documents(get("window_documents")?.extract()?)
                 .max_documents(get("max_documents")?.extract()?)
                 .pad_token_id(get("pad_token_id")?.extract()?);
-            run_on_thread(py, move |_| arc_source(PackedTokens::with(path, kind, packing, mapped)))
+            run_on_thread(py, move |_| arc_source(PackedTokens::open_with(path, kind, packing, mapped)))
         }
         "voc" => {
             let zero_based: bool = get("zero_based")?.extract()?;
@@ -201,7 +201,8 @@ pub(crate) fn lerobot_episodes(py: Python<'_>, description: &Bound<'_, PyDict>) 
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
     let (path, options) = (path.extract::<PathBuf>()?, lerobot_options(description)?);
     run_on_thread(py, move |_| {
-        let set = LeRobot::with(path, &options.features(["task"]), &Options::new().stores(warpfeed_stores::all()))?;
+        let set =
+            LeRobot::open_with(path, &options.features(["task"]), &Options::new().stores(warpfeed_stores::all()))?;
         let tasks = set.tasks()?;
         Ok(set
             .episodes()
@@ -276,7 +277,7 @@ fn append_field(
     scratch: &mut Vec<u8>,
 ) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
-    let is_file = is_image || warpfeed::format::is_image(suffix(name));
+    let is_file = is_image || warpfeed::format::is_image_field(suffix(name));
     // A uint8 array is an encoded file if the field is an image or its name has a suffix, and the
     // value itself otherwise.
     let is_encoded = is_file || name.contains('.');

@@ -421,7 +421,7 @@ def test_a_cache_of_decoded_images_does_not_change_batches(mini: str) -> None:
         assert plain.stats()["decoded_cache"] is None
         stats = cached.stats()
         cache = stats["decoded_cache"]
-        assert cache["images"] == 64 and cache["hits"] >= 128 and cache["bytes"] <= cache["limit"] == 1 << 26
+        assert cache["images"] == 64 and cache["hits"] >= 128 and cache["bytes"] <= cache["capacity_bytes"] == 1 << 26
         assert cached.memory_plan()["decoded_cache_bytes"] == 1 << 26
         assert warpfeed.metrics.as_dict(stats)["warpfeed_decoded_cache_hits_total"] == cache["hits"]
     with (

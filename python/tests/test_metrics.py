@@ -66,7 +66,7 @@ class Whole:
         for name in ("readahead", "copy", "convert", "device_decode", "stall"):
             stats[name] = dict(STAGE)
         stats["network"] = {name: 100 + offset for offset, name in enumerate(NETWORK)}
-        stats["decoded_cache"] = {"hits": 7, "misses": 5, "images": 3, "bytes": 1 << 20, "limit": 1 << 21}
+        stats["decoded_cache"] = {"hits": 7, "misses": 5, "images": 3, "bytes": 1 << 20, "capacity_bytes": 1 << 21}
         stats["process"]["disk_read_bytes"] = 4096
         stats["fields"] = {"decode": dict(STAGE), 'a "b" \\n\nd': dict(STAGE, seconds=2.25)}
 
@@ -389,8 +389,8 @@ def ranks(tmp_path: Path, slow: int, cause: str, how: str) -> tuple[dict[str, An
 def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
     result, text = ranks(tmp_path, 1, "read", "files")
     # On a busy machine, single reads may take much longer than other reads.
-    assert result["slowest"] == 1 and result["limit"] in ("read", "straggler"), text
-    assert result["waited"] == result["ranks"][1]["waited"] > result["ranks"][0]["waited"]
+    assert result["slowest"] == 1 and result["bottleneck"] in ("read", "straggler"), text
+    assert result["wait_fraction"] == result["ranks"][1]["wait_fraction"] > result["ranks"][0]["wait_fraction"]
     assert result["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
     assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
@@ -398,14 +398,14 @@ def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
 
 def test_the_rank_with_too_few_cores_is_named(tmp_path: Path) -> None:
     result, text = ranks(tmp_path, 0, "decode", "files")
-    assert result["slowest"] == 0 and result["limit"] in ("decode", "transform", "workers"), text
+    assert result["slowest"] == 0 and result["bottleneck"] in ("decode", "transform", "workers"), text
     assert text.startswith("rank 0 is slow: it waits") and result["stages"]["decode"]["rank"] == 0, text
 
 
 def test_torch_distributed_gathers_the_ranks(tmp_path: Path) -> None:
     need("torch")
     result, text = ranks(tmp_path, 1, "read", "torch")
-    assert result["slowest"] == 1 and result["limit"] in ("read", "straggler") and len(result["ranks"]) == 2, text
+    assert result["slowest"] == 1 and result["bottleneck"] in ("read", "straggler") and len(result["ranks"]) == 2, text
 
 
 def test_a_single_rank_needs_nothing_to_gather(loader: Loader) -> None:
@@ -432,9 +432,10 @@ def test_gather_refuses_an_incomplete_list(loader: Loader) -> None:
     assert "rank 1 of 2, but torch.distributed is not initialized" in launched
 
 
-def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.0) -> dict[str, Any]:
-    stages = {"wait": waited, "read": read, "decode": 0.5}
-    return {"rank": rank, "waited": waited, "limit": limit, "verdict": f"of {limit}", "stages": stages}
+def entry(rank: int | None, wait_fraction: float, bottleneck: str = "read", read: float = 1.0) -> dict[str, Any]:
+    stages = {"wait": wait_fraction, "read": read, "decode": 0.5}
+    text = f"of {bottleneck}"
+    return {"rank": rank, "wait_fraction": wait_fraction, "bottleneck": bottleneck, "verdict": text, "stages": stages}
 
 
 def test_gather_names_ranks_and_reports_similar_waits() -> None:

@@ -38,8 +38,8 @@ def _own_entry(stats: Stats) -> dict[str, Any]:
     }
     return {
         "rank": None if launched_rank is None else launched_rank.rank,
-        "waited": verdict["waited"],
-        "limit": verdict["limit"],
+        "wait_fraction": verdict["wait_fraction"],
+        "bottleneck": verdict["bottleneck"],
         "verdict": str(verdict),
         "batches": stats["batches"],
         "seconds": stats["seconds"],
@@ -71,11 +71,11 @@ def _compare(ranks: list[dict[str, Any]]) -> Report:
     if None in rank_numbers or len(rank_numbers) < len(ranks):
         for index, rank in enumerate(ranks):
             rank["rank"] = index
-    slowest = max(ranks, key=lambda rank: rank["waited"])
+    slowest = max(ranks, key=lambda rank: rank["wait_fraction"])
     numbers = {
         "slowest": slowest["rank"],
-        "waited": slowest["waited"],
-        "limit": slowest["limit"],
+        "wait_fraction": slowest["wait_fraction"],
+        "bottleneck": slowest["bottleneck"],
         "stages": {name: _stage_comparison(name, ranks) for rank in ranks for name in rank["stages"]},
         "ranks": ranks,
     }
@@ -89,17 +89,17 @@ def _stage_comparison(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _report_text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
-    rank, waits = slowest["rank"], f"{100 * slowest['waited']:.0f} % of the time"
-    median_waited = median(other["waited"] for other in others) if others else slowest["waited"]
+    rank, waits = slowest["rank"], f"{100 * slowest['wait_fraction']:.0f} % of the time"
+    median_wait_fraction = median(other["wait_fraction"] for other in others) if others else slowest["wait_fraction"]
     lines = []
     if not others:
         headline = f"rank {rank} is the only rank: it waits {waits}"
-    elif slowest["limit"] == "step":
+    elif slowest["bottleneck"] == "step":
         headline = f"no rank is limited by its loader: rank {rank} waits most, {waits}"
-    elif slowest["waited"] - median_waited < _SIMILAR:
+    elif slowest["wait_fraction"] - median_wait_fraction < _SIMILAR:
         headline = f"all {len(others) + 1} ranks wait about equally: rank {rank} waits most, {waits}"
     else:
-        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * median_waited:.0f} % (median)"
+        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * median_wait_fraction:.0f} % (median)"
         lines = _slow_stage_lines(slowest, others)
     return "\n- ".join([headline, *lines, f"rank {rank}: {slowest['verdict']}"])
 

@@ -720,10 +720,10 @@ class Loader(_other_names.EarlierNames):
     def device_stats(self) -> dict[str, int] | None:
         """Returns the statistics of the device, or None for host batches.
 
-        The dict has these keys: ``allocated``, the size in bytes of the device batches that are
-        ready or in use; ``peak``, the maximum of ``allocated`` so far; ``reserved``, the bytes of
-        device memory that opening the loader allocated; ``batches``, the number of copies of a
-        batch to the device; and ``copied_bytes``, the number of bytes copied to the device.
+        The dict has these keys: ``allocated_bytes``, the size of the device batches that are ready
+        or in use; ``peak_bytes``, the maximum of ``allocated_bytes`` so far; ``reserved_bytes``,
+        the device memory that opening the loader allocated; ``batch_copies``, the number of copies
+        of a batch to the device; and ``copied_bytes``, the number of bytes copied to the device.
         """
         stats = self._core.device_stats()
         return None if stats is None else dict(json.loads(stats))

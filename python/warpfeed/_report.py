@@ -79,8 +79,8 @@ class Stats(Report):
         """Compares the ranks of a training run: which rank waits most for its loader, and why.
 
         All ranks must call this method, and each rank gets the same result. ``slowest`` is the rank
-        that waits for the largest fraction of the time, ``waited`` is this fraction, and ``limit``
-        is the bottleneck of the slowest rank's loader. For each stage, ``stages`` contains the
+        that waits for the largest fraction of the time, ``wait_fraction`` is this fraction, and
+        ``bottleneck`` limits the slowest rank's loader. For each stage, ``stages`` contains the
         maximum time of a rank in seconds, the rank with this time, and the median of all ranks.
         ``ranks`` contains the numbers and the verdict of each rank.
 

@@ -39,7 +39,7 @@ struct Inner {
     os_code: Option<i32>,
     transient: bool,
     throttled: bool,
-    absent: bool,
+    not_found: bool,
     source: Option<Arc<Source>>,
     failed: Vec<(u64, Error)>,
 }
@@ -114,7 +114,7 @@ impl Error {
             os_code: None,
             transient: false,
             throttled: false,
-            absent: false,
+            not_found: false,
             source: None,
             failed: Vec::new(),
         }))
@@ -191,8 +191,8 @@ impl Error {
     /// Marks the error as a store's definite answer that the object does not exist, such as HTTP
     /// status 404.
     #[must_use]
-    pub fn absent(mut self) -> Self {
-        self.0.absent = true;
+    pub fn not_found(mut self) -> Self {
+        self.0.not_found = true;
         self
     }
 
@@ -325,9 +325,9 @@ impl Error {
         self.0.throttled
     }
 
-    /// Returns whether a store reported that the object [does not exist](Error::absent).
-    pub fn is_absent(&self) -> bool {
-        self.0.absent
+    /// Returns whether a store reported that the object [does not exist](Error::not_found).
+    pub fn is_not_found(&self) -> bool {
+        self.0.not_found
     }
 
     /// Returns the operating system's error number (`errno`), if the error was created by

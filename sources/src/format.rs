@@ -93,25 +93,25 @@ impl Format {
 }
 
 /// Returns the built-in format of a file that starts with `bytes`, or `None` if no format matches.
-pub fn of(bytes: &[u8]) -> Option<&'static Format> {
+pub fn detect(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
 /// Returns whether a field of this name contains an image: the fields of the built-in formats,
 /// their aliases, and [`ANY_FIELDS`] do.
-pub fn is_image(field: &str) -> bool {
+pub fn is_image_field(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
 /// Returns the canonical name of a field: `jpg` for `jpeg`, `tif` for `tiff`, and all other names
 /// unchanged.
-pub fn field(name: &str) -> &str {
+pub fn canonical_field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
 /// Returns the name of the field for an image file with this extension, or `None` if no image
 /// format has the extension. Formats in `more` take precedence over built-in formats.
-pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
+pub fn field_for_extension(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
 
@@ -142,21 +142,25 @@ mod tests {
             assert!(!(format.matches)(b""));
             for name in format.extensions.iter().chain([&format.field]) {
                 assert_eq!(FORMATS.iter().filter(|f| f.has_field(name)).count(), 1, "{name}");
-                assert_eq!(field(name), format.field);
-                assert!(is_image(name));
+                assert_eq!(canonical_field(name), format.field);
+                assert!(is_image_field(name));
             }
         }
-        assert!(of(b"hello").is_none() && !is_image("txt") && !is_image(""));
+        assert!(detect(b"hello").is_none() && !is_image_field("txt") && !is_image_field(""));
     }
 
     #[test]
     fn extensions_match_in_any_case() {
         assert!(JPEG.has_extension("JPEG") && JPEG.has_extension("jpg") && !JPEG.has_extension("jp"));
-        assert_eq!((field("jpeg"), field("tiff"), field("json")), ("jpg", "tif", "json"));
-        assert_eq!((field_of_file("JPEG", &[]), field_of_file("txt", &[])), (Some("jpg"), None));
+        assert_eq!((canonical_field("jpeg"), canonical_field("tiff"), canonical_field("json")), ("jpg", "tif", "json"));
+        assert_eq!((field_for_extension("JPEG", &[]), field_for_extension("txt", &[])), (Some("jpg"), None));
         let mine = Format { name: "mine", field: "mine", extensions: &["png"], matches: |_| false };
-        assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "a user's format takes precedence over a built-in one");
-        assert!(!is_image("JPG") && is_image("img"));
+        assert_eq!(
+            field_for_extension("Png", &[mine]),
+            Some("mine"),
+            "a user's format takes precedence over a built-in one"
+        );
+        assert!(!is_image_field("JPG") && is_image_field("img"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub mod internal {
     pub use crate::machine::{
         Hash, Pool, RETRIES, check_retries, during, reads_ahead, rename, retried, temp_files, within,
     };
-    pub use crate::model::{Join, Labels, Stores, are_one, labels_retried, no_sample};
+    pub use crate::model::{Join, LabelReader, Stores, are_one, labels_retried, out_of_range_error};
     pub use crate::stats::{Count, Since, Tally, ratio};
     pub use crate::storage::Remote;
     pub use crate::values::{MAX_AXES, Npy, Shape};

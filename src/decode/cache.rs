@@ -155,7 +155,7 @@ impl DecodedCache {
             misses: self.misses.load(Relaxed),
             images: self.images.load(Relaxed),
             bytes: self.used.load(Relaxed) as u64,
-            limit: self.limit as u64,
+            capacity_bytes: self.limit as u64,
         }
     }
 }

@@ -241,7 +241,7 @@ impl<'a> EncodedImage<'a> {
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out. After an error, the
     /// content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
-        region.within(self.size).map_err(crate::error::from_jpeg)?;
+        region.check_within(self.size).map_err(crate::error::from_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
@@ -338,7 +338,7 @@ impl<'a> EncodedImage<'a> {
     /// decode the image, or if the data would exceed `max_bytes`.
     pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
-        out.take(jpeg, region, max_bytes)
+        out.extract(jpeg, region, max_bytes)
     }
 
     pub(crate) fn bitstream_memory(&self, region: Rect, max_bytes: usize) -> usize {
@@ -408,7 +408,7 @@ impl<'a> Job<'a> {
 
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start_time = Instant::now();
-        let is_inside = self.region.within(self.image.size()).map_err(crate::error::from_jpeg);
+        let is_inside = self.region.check_within(self.image.size()).map_err(crate::error::from_jpeg);
         self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
         self.time = Some(start_time.elapsed());
     }

@@ -165,27 +165,27 @@ impl Frame {
     }
 
     /// Maps the displacement (horizontal, vertical) to the upright image.
-    pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
-        let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
+    pub fn displacement(self, (x, y): (f32, f32)) -> (f32, f32) {
+        let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
         let turn = |v: f32, is_flipped: bool| if is_flipped { -v } else { v };
-        (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
+        (turn(x, self.orientation.mirrored), turn(y, self.orientation.flipped))
     }
 
     /// Returns the column (or row, if the frame is [transposed](Frame::is_transposed)) of the
     /// annotated image that becomes column `x` of the upright one.
-    pub fn across(self, x: u32) -> u32 {
+    pub fn unmirror_x(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
     /// Returns the row (or column, if the frame is [transposed](Frame::is_transposed)) of the
     /// annotated image that becomes row `y` of the upright one.
-    pub fn down(self, y: u32) -> u32 {
+    pub fn unflip_y(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
     /// Returns the column and row in the annotated image of pixel (x, y) of the upright one.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
-        let (x, y) = (self.across(x), self.down(y));
+        let (x, y) = (self.unmirror_x(x), self.unflip_y(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }
     }
 }
@@ -227,14 +227,14 @@ mod tests {
         }
     }
 
-    /// Compares annotations with `Orientation::turn`, which moves the pixels.
+    /// Compares annotations with `Orientation::apply`, which moves the pixels.
     #[test]
     fn annotations_move_with_their_pixels() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();
         for tag in 1..=8 {
             let frame = oriented(tag).annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
             let (upright, mut turned) = (oriented(tag).size(), vec![0; 72]);
-            Orientation::new(tag).turn(&stored, STORED, &mut turned);
+            Orientation::new(tag).apply(&stored, STORED, &mut turned);
             for (i, pixel) in (0..).zip(turned.as_chunks::<3>().0) {
                 let (x, y) = (i % upright.width, i / upright.width);
                 let (from_x, from_y) = frame.pixel(x, y);

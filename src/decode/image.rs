@@ -88,7 +88,7 @@ impl Image {
             }
             let rgb = first_bytes(rgb, stored_size.area() * 3)?;
             options.convert(raw, color, rgb);
-            orientation.turn(rgb, *stored_size, out);
+            orientation.apply(rgb, *stored_size, out);
             Ok(())
         })
     }

@@ -30,7 +30,7 @@ enum Content<'a> {
 
 impl<'a> Indexed<'a> {
     pub(crate) fn matches(bytes: &[u8]) -> bool {
-        format::of(bytes).is_some()
+        format::detect(bytes).is_some()
     }
 
     /// Opens a mask. If `reads_colors` is set, the value of a pixel is its color, as a 24-bit

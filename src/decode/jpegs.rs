@@ -76,9 +76,9 @@ fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// See [`Decoder::keep`].
+/// See [`Decoder::trim_to`].
 pub(super) fn trim(limit: usize) -> usize {
-    DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
+    DECODER.with_borrow_mut(|decoder| decoder.trim_to(limit))
 }
 
 pub(super) fn release() {

@@ -34,7 +34,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
-        Some([height, width, 3]) if (npy.kind, npy.size, npy.fortran) == (b'u', 1, false) => {
+        Some([height, width, 3]) if (npy.kind, npy.item_size, npy.fortran_order) == (b'u', 1, false) => {
             u32::try_from(*width).ok().zip(u32::try_from(*height).ok())
         }
         _ => None,
@@ -46,7 +46,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
         ))
     })?;
     let size = Size::new(width, height);
-    check_length("npy", npy.data, size, npy.start).map(|()| size)
+    check_length("npy", npy.data, size, npy.data_offset).map(|()| size)
 }
 
 /// Checks that `pixels` has the right length. `start` is the offset of `pixels` in the file.

@@ -60,7 +60,7 @@ impl Drop for DecoderLease {
     fn drop(&mut self) {
         IN_GROUP.set(self.was_in_group);
         if !self.was_in_group {
-            STATE.with_borrow_mut(|state| state.iter_mut().for_each(|state| state.decoder.rest()));
+            STATE.with_borrow_mut(|state| state.iter_mut().for_each(|state| state.decoder.release_gpu_decoder()));
         }
     }
 }
@@ -86,7 +86,7 @@ impl Codec for VideoFrames {
     fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let Size { width, height } = image.size();
         let codec = Record::parse(image.bytes()).map_or(VideoCodec::Av1, |record| record.codec);
-        FrameDecoder::memory(codec, width, height).saturating_add(region.size().area().saturating_mul(6))
+        FrameDecoder::estimate_memory(codec, width, height).saturating_add(region.size().area().saturating_mul(6))
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
@@ -120,7 +120,7 @@ impl VideoFrames {
     ) -> Result<()> {
         let record = Record::parse(image.bytes()).map_err(convert_error)?;
         let orientation = Orientation::new(record.orientation);
-        let area = orientation.region(region, Size::new(record.width, record.height));
+        let area = orientation.stored_region(region, Size::new(record.width, record.height));
         let visible_area = (area.x as usize, area.y as usize, area.width as usize, area.height as usize);
         let pixels = out.reset(region.size());
         self.show(&record, later_records, |planes, Buffers { terms, stored }| {
@@ -130,7 +130,7 @@ impl VideoFrames {
             reserve(stored, pixels.len().saturating_sub(stored.len()))?;
             stored.resize(pixels.len(), 0);
             to_rgb(planes, visible_area, terms, stored).map_err(convert_error)?;
-            orientation.turn(stored, area.size(), pixels);
+            orientation.apply(stored, area.size(), pixels);
             Ok(())
         })?;
         out.set_origin(region.x, region.y);
@@ -159,7 +159,7 @@ impl VideoFrames {
                 bytes: 0,
                 buffers: Buffers::default(),
             });
-            *bytes = (*bytes).max(FrameDecoder::memory(record.codec, record.width, record.height));
+            *bytes = (*bytes).max(FrameDecoder::estimate_memory(record.codec, record.width, record.height));
             decoder.decode(record, later_records, |planes| Ok(show(planes, buffers))).map_err(convert_error)?
         })
     }
@@ -211,8 +211,8 @@ mod tests {
         let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
         let track = warpfeed_video::open(&file[..].to_vec()).unwrap();
         let record = |frame| {
-            let (needed, mut record) = (track.needed(frame), Vec::new());
-            warpfeed_video::record::start(track.config(), 1, "clip", needed.len() as u32, &mut record).unwrap();
+            let (needed, mut record) = (track.packets_for(frame), Vec::new());
+            warpfeed_video::record::write_header(track.config(), 1, "clip", needed.len() as u32, &mut record).unwrap();
             for packet in needed {
                 record.extend(packet.size.to_le_bytes());
                 record.extend(&file[packet.offset as usize..][..packet.size as usize]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn decoded() -> u64 {
-        STATE.with_borrow(|state| state.as_ref().map_or(0, |state| state.decoder.decoded()))
+        STATE.with_borrow(|state| state.as_ref().map_or(0, |state| state.decoder.decoded_packets()))
     }
 
     #[test]

@@ -36,16 +36,16 @@ pub struct Annotations {
     /// Class of each box. Empty if the sample has no classes.
     pub classes: Vec<i64>,
     /// Number of boxes that `boxes.crowd` marks as crowds.
-    pub crowds: usize,
+    pub crowd_count: usize,
     /// Whether the sample has masks for its boxes.
     pub has_masks: bool,
     /// Number of points per box, or 0 if the sample has no points.
-    pub points: usize,
+    pub points_per_box: usize,
     /// Total number of labeled points in all boxes.
-    pub labeled_points: usize,
+    pub labeled_point_count: usize,
     /// Number of pixels with each mask value. `None` if the sample has no mask, or if the values of
     /// the mask are colors.
-    pub mask: Option<BTreeMap<i64, u64>>,
+    pub mask_pixel_counts: Option<BTreeMap<i64, u64>>,
 }
 
 impl Annotations {
@@ -70,7 +70,7 @@ impl Annotations {
                 Ok(values) => {
                     let mut pixels = BTreeMap::new();
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
-                    annotations.mask = Some(pixels);
+                    annotations.mask_pixel_counts = Some(pixels);
                 }
                 // A mask of colors has no map to classes here, so it only has to be decodable.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
@@ -100,7 +100,7 @@ impl Annotations {
             Ok(numbers)
         };
         self.classes = read_column("boxes.class")?;
-        self.crowds = read_column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
+        self.crowd_count = read_column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
         if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
@@ -124,8 +124,8 @@ impl Annotations {
                 return Err(Error::in_source(cause));
             }
             skeleton.read("boxes.points", sample, Some(box_count), 3, (frame, units), &mut numbers)?;
-            self.points = skeleton.count;
-            self.labeled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
+            self.points_per_box = skeleton.count;
+            self.labeled_point_count = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Annotations {
     /// Returns a field type that delivers the first `max_boxes` boxes of each sample. It has
     /// classes and points if this sample has them, and masks if `masks` is set and this sample has
     /// masks.
-    pub fn kind(&self, max_boxes: usize, masks: bool) -> Boxes {
+    pub fn boxes_field(&self, max_boxes: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(max_boxes).truncate();
         if !self.classes.is_empty() {
             boxes = boxes.column("class", Dtype::I64);
@@ -141,7 +141,7 @@ impl Annotations {
         if masks && self.has_masks {
             boxes = boxes.masks();
         }
-        if self.points > 0 { boxes.points(self.points) } else { boxes }
+        if self.points_per_box > 0 { boxes.points(self.points_per_box) } else { boxes }
     }
 }
 
@@ -181,11 +181,11 @@ mod tests {
             has_boxes: true,
             boxes: vec![[0.0, 0.0, 10.0, 5.0], [5.0, 2.0, 20.0, 10.0]],
             classes: vec![3, 1],
-            crowds: 1,
+            crowd_count: 1,
             has_masks: true,
-            points: 2,
-            labeled_points: 2,
-            mask: None,
+            points_per_box: 2,
+            labeled_point_count: 2,
+            mask_pixel_counts: None,
         };
         assert_eq!(actual, expected);
         assert_eq!(read(&[("jpg", "")]).unwrap(), Annotations::default());

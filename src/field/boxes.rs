@@ -227,7 +227,7 @@ struct VisibleBox {
     /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
     /// Fraction of the box that is inside the crop and not covered by pasted objects.
-    visible: f64,
+    visible_fraction: f64,
 }
 
 #[derive(Default)]
@@ -433,8 +433,12 @@ impl Boxes {
         for (index, corners) in corners.iter().enumerate() {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
-            if clipped.visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
-                visible_boxes.push(VisibleBox { index, corners: clipped.corners, visible: clipped.visible });
+            if clipped.visible_fraction >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
+                visible_boxes.push(VisibleBox {
+                    index,
+                    corners: clipped.corners,
+                    visible_fraction: clipped.visible_fraction,
+                });
             }
         }
         Ok(placement)

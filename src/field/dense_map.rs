@@ -276,7 +276,7 @@ impl DenseMap {
             MapSource::Image => {
                 let image = sample.image();
                 let (name, bytes) = image.ok_or_else(|| {
-                    Error::in_source(format!("no image among the fields {:?}", sample.available_names()))
+                    Error::in_source(format!("no image among the fields {:?}", sample.available_fields()))
                 })?;
                 let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
                 if !is_image(&field) {
@@ -330,7 +330,8 @@ impl DenseMap {
         let (first_x, first_y) = frame.pixel(0, 0);
         let (column_step, row_step) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed_step = |step: usize, first_pixel: u32| if first_pixel > 0 { step.wrapping_neg() } else { step };
-        let (column_step, row_step) = (signed_step(column_step, frame.across(0)), signed_step(row_step, frame.down(0)));
+        let (column_step, row_step) =
+            (signed_step(column_step, frame.unmirror_x(0)), signed_step(row_step, frame.unflip_y(0)));
         let first_pixel = first_y as usize * width + first_x as usize;
         let pixel = |x: usize, y: usize, c: usize| {
             let index = first_pixel.wrapping_add(x.wrapping_mul(column_step)).wrapping_add(y.wrapping_mul(row_step));

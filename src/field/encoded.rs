@@ -168,23 +168,24 @@ impl<'a> Encoded<'a> {
 
     pub(super) fn npy(&self) -> Result<(Npy<'a>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
-            return Ok((Npy::of(numbers), numbers.sides().collect()));
+            return Ok((Npy::from_numbers(numbers), numbers.dims().collect()));
         }
         if let Value::Lists(_) = self.value {
             return Err(self.error("contains lists of different lengths: expected an array"));
         }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
-        let is_supported = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
-        let is_c_order = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
+        let is_supported =
+            matches!((npy.kind, npy.item_size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
+        let is_c_order = !npy.fortran_order || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
         let Some(shape) =
             npy.shape.clone().filter(|_| is_supported && is_c_order && self.bytes.starts_with(b"\x93NUMPY"))
         else {
             let cause = "expected booleans, integers or floats in C order";
             return Err(self.error(format_args!("is an .npy array of {}: {cause}", npy.header_for_message())));
         };
-        let expected_bytes = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
+        let expected_bytes = shape.iter().try_fold(npy.item_size, |bytes, &axis| bytes.checked_mul(axis));
         if expected_bytes != Some(npy.data.len()) {
-            let (actual, start) = (npy.data.len(), npy.start);
+            let (actual, start) = (npy.data.len(), npy.data_offset);
             let Some(expected_bytes) = expected_bytes else {
                 return Err(self.error(format_args!("is an .npy array of shape {shape:?}, which is too large")));
             };
@@ -205,10 +206,10 @@ impl<'a> Encoded<'a> {
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
         // `FieldType::scratch_bytes` promises exactly this size.
-        out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
+        out.reserve_exact(npy.data.len() / npy.item_size * dtype.bytes());
         let mut word = [0; 8];
-        for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {
-            let word = &mut word[..npy.size];
+        for (index, element) in npy.data.chunks_exact(npy.item_size).enumerate() {
+            let word = &mut word[..npy.item_size];
             word.copy_from_slice(element);
             if npy.big_endian {
                 word.reverse();
@@ -251,7 +252,7 @@ pub(super) fn has_dtype(npy: &Npy<'_>, dtype: Dtype) -> bool {
         Dtype::I16 | Dtype::I32 | Dtype::I64 => b'i',
         Dtype::Bf16 => return false,
     };
-    (npy.kind, npy.size) == (kind, dtype.bytes()) && npy.big_endian == cfg!(target_endian = "big")
+    (npy.kind, npy.item_size) == (kind, dtype.bytes()) && npy.big_endian == cfg!(target_endian = "big")
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ impl Fields {
         let (span, is_gray) = (arrays.len(), format.channels == 1);
         arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
         let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
-        let writer = if is_gray { writer.of_one_channel() } else { writer };
+        let writer = if is_gray { writer.single_channel() } else { writer };
         let name = name.to_owned();
         self.images.push(ImageField {
             image,

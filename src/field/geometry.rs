@@ -124,8 +124,9 @@ mod tests {
             let [a, b, x, c, d, y] = matrix(&plan);
             assert_eq!((b, c), (0.0, 0.0));
             let (left, top) = (rng.range(0.0, image.width.into()), rng.range(0.0, image.height.into()));
-            let Some(clipped) =
-                plan.clip_box([left, top, left + 1.0, top + 1.0]).filter(|visible_box| visible_box.visible > 0.999_999)
+            let Some(clipped) = plan
+                .clip_box([left, top, left + 1.0, top + 1.0])
+                .filter(|visible_box| visible_box.visible_fraction > 0.999_999)
             else {
                 continue;
             };

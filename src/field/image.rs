@@ -1,6 +1,6 @@
 //! [`Image`], the field type of images, and [`ImageField`], which writes images to a batch.
 
-use warpfeed_sources::format::is_image;
+use warpfeed_sources::format::is_image_field;
 
 use super::split::Split;
 use super::{FieldType, FieldWriter, Input, RowMut};
@@ -160,10 +160,10 @@ impl Image {
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         bytes.ok_or_else(|| {
-            let names = sample.available_names();
+            let names = sample.available_fields();
             Error::in_source(match name {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
-                None => match sample.lacks_image() {
+                None => match sample.image_column() {
                     Some(column) => format!("column {column:?} is null or empty, so the sample has no image"),
                     None => format!("no image among the fields {names:?}{}", hint(&names)),
                 },
@@ -174,7 +174,7 @@ impl Image {
 
 fn hint(names: &[&str]) -> String {
     let original = |name: &&str| {
-        Some((name.to_string(), name.rsplit_once('.').filter(|(_, extension)| is_image(extension))?.0.to_owned()))
+        Some((name.to_string(), name.rsplit_once('.').filter(|(_, extension)| is_image_field(extension))?.0.to_owned()))
     };
     match names.iter().find_map(original) {
         Some((name, column)) => format!(
@@ -362,7 +362,7 @@ impl ImageField {
         part: &mut SlotPart,
         (index, frame): (usize, usize),
     ) -> bool {
-        let reserved = (stream.len() + DecodeOps::SLACK, grid.kept_blocks());
+        let reserved = (stream.len() + DecodeOps::SLACK, grid.needed_blocks());
         let write = |target: &mut [u8], encoded: Encoded| {
             stream.write(&mut target[..stream.len()]);
             DecodeOps::new(grid, plan, Encoded { bytes: stream.len(), ..encoded })

@@ -148,7 +148,7 @@ impl FieldType for Label {
             }
             _ => {}
         }
-        row.set_labeled(label.is_some(), input.sample.lacks_label());
+        row.set_labeled(label.is_some(), input.sample.label_hint());
         row.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
         Ok(())
     }

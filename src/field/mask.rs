@@ -359,7 +359,8 @@ impl Mask {
                     .write_png(png, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping });
             }
             let (npy, shape) = field.npy()?;
-            let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
+            let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.item_size) != (b'u', 8))
+            else {
                 let cause = "expected booleans or integers, but not uint64, of shape (height, width)";
                 return Err(Error::decode(format!("npy of {}: {cause}", npy.header_for_message())));
             };

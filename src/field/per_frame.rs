@@ -155,10 +155,13 @@ impl<'a> Values<'a> {
             Values::Array(npy, shape) => {
                 let frame_bytes = npy.data.len() / shape[0];
                 let data = &npy.data[index * frame_bytes..][..frame_bytes];
-                let is_native = npy.size == 1 || npy.big_endian == cfg!(target_endian = "big");
+                let is_native = npy.item_size == 1 || npy.big_endian == cfg!(target_endian = "big");
                 // A boolean is a byte with the value 0 or 1.
                 let kind = if npy.kind == b'b' { b'u' } else { npy.kind };
-                is_native.then(|| Numbers::of_parts(kind, npy.size, data, &shape[1..])).flatten().map(Value::Numbers)
+                is_native
+                    .then(|| Numbers::from_parts(kind, npy.item_size, data, &shape[1..]))
+                    .flatten()
+                    .map(Value::Numbers)
             }
             Values::Json(values) => values.get(index).map(|value| Value::Bytes(value.get().as_bytes())),
         };

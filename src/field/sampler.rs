@@ -93,12 +93,12 @@ impl Sampler {
     pub(super) fn write_npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
-        let stride = plane.frame.size().width as usize * npy.size;
+        let stride = plane.frame.size().width as usize * npy.item_size;
         let unbounded = (i64::MIN, i64::MAX);
         for (line, source) in plane.rows(Pass::WHOLE) {
             let row = &npy.data[source as usize * stride..][..stride];
             let columns = &self.columns;
-            match npy.size {
+            match npy.item_size {
                 1 => plane.write_row(line, columns, unbounded, |column| read_element::<1>(npy, row, column))?,
                 2 => plane.write_row(line, columns, unbounded, |column| read_element::<2>(npy, row, column))?,
                 4 => plane.write_row(line, columns, unbounded, |column| read_element::<4>(npy, row, column))?,
@@ -134,7 +134,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         let (start, length) =
             if vertical { (image_area.y, image_area.height) } else { (image_area.x, image_area.width) };
         (start..start + length).filter_map(move |line| {
-            Some((line, if vertical { frame.down(plan.row(line)?) } else { frame.across(plan.column(line)?) }))
+            Some((line, if vertical { frame.unflip_y(plan.row(line)?) } else { frame.unmirror_x(plan.column(line)?) }))
         })
     }
 

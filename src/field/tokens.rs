@@ -121,7 +121,7 @@ impl FieldType for Tokens {
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let (b'u', size @ (2 | 4), bytes) = numbers.parts() else { return false };
         let field = Encoded::new("", Value::Numbers(numbers), Encoding::Typed);
-        numbers.sides().count() < 2 && self.write_bytes(&field, bytes, size, row).is_ok()
+        numbers.dims().count() < 2 && self.write_bytes(&field, bytes, size, row).is_ok()
     }
 }
 

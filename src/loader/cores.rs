@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(share_cores(16, 64, 4), 16, "bound ranks have already divided the machine");
         assert_eq!(share_cores(3, 3, 8), 1);
         let alone = std::thread::available_parallelism().map_or(1, usize::from);
-        assert_eq!(available_cores(&Rank::ALONE), alone);
+        assert_eq!(available_cores(&Rank::SINGLE), alone);
         #[cfg(target_os = "linux")]
         {
             assert!(

@@ -75,7 +75,7 @@ impl Loader {
         let images = ImageOptions { trace: None, ..self.images.clone() };
         // Ignore an invalid rank: it affects only this process's share of a global batch, and
         // opening the loader reports the error.
-        let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
+        let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::SINGLE);
         let batch_size = match self.effective_batch_size() {
             BatchSize::PerRank(samples) => samples,
             BatchSize::Global(samples) => samples.div_ceil(rank.world_size),

@@ -1,6 +1,6 @@
 //! Checks that the source has the fields that the loader reads.
 
-use warpfeed_sources::format::is_image;
+use warpfeed_sources::format::is_image_field;
 
 use crate::error::{Error, Result};
 use crate::field::{AnyFieldType, FieldWriter};
@@ -34,7 +34,7 @@ pub(super) fn check_names(field_types: &[(String, AnyFieldType)], source: &dyn S
         for required in kind.required_fields(field) {
             // The name of an encoded image's field depends on the format of each image.
             let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);
-            if is_image(extension) || fields.iter().any(|name| are_one(name, &required)) {
+            if is_image_field(extension) || fields.iter().any(|name| are_one(name, &required)) {
                 continue;
             }
             let mut stems: Vec<&str> = fields.iter().map(|name| stem(name)).collect();

@@ -37,7 +37,7 @@ impl Input {
                  to concatenate datasets, use source::Concat, which has both options",
             ));
         }
-        if join.is_some() && options.numbers() {
+        if join.is_some() && options.has_classes() {
             return Err(Error::config(
                 "classes already numbers the labels of every dataset by name: remove match_labels_by_name and keep_labels",
             ));
@@ -58,7 +58,7 @@ impl Input {
             Input::Source(_) if options.has_masks() => Err(Error::config(
                 "masks: the dataset is already open; pass the folder of masks to the call that opens it",
             )),
-            Input::Source(source) => Ok((options.number(source)?, None)),
+            Input::Source(source) => Ok((options.relabel(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: expected at least one dataset")),
             Input::Mixture(parts) => {
                 let open = |(part, proportion): (Input, f64)| Ok((part.open_part(options, None)?.0, proportion));

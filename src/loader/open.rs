@@ -191,7 +191,7 @@ impl CheckedLoader {
             Some(open_input) => open_input,
             None => self.loader.input.clone().open(&options, self.loader.sampling.join()?)?,
         };
-        if mixture.is_none() && !options.numbers() {
+        if mixture.is_none() && !options.has_classes() {
             class_list::warn_about_differences(path.as_deref(), &*source);
         }
         if source.is_empty() {

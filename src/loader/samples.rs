@@ -15,7 +15,7 @@ use crate::field::{AnyFieldType, FieldWriter, Image};
 use crate::sampler::{self, MixtureOptions, Rng, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
-use crate::source::{self, Dataset, Labels, Source};
+use crate::source::{self, Dataset, LabelReader, Source};
 use crate::transform::Augment;
 
 /// Setters for the selection of samples and their order.
@@ -252,9 +252,9 @@ impl Loader {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let missing = "no label, but split_by_class() requires one";
-        let labels = Labels { source: &*source, workers, retries: loader.images.retries, missing };
-        let labels = labels.of(&(0..source.len() as u64), Some(&indices))?;
+        let missing_message = "no label, but split_by_class() requires one";
+        let labels = LabelReader { source: &*source, workers, retries: loader.images.retries, missing_message };
+        let labels = labels.read(&(0..source.len() as u64), Some(&indices))?;
         loader.into_subsets(sampler::split_by_class(indices.into_iter().zip(labels), shares, seed)?)
     }
 

@@ -12,7 +12,7 @@ use crate::sampler::{
     BatchedOrder, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential,
     Shuffled, Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, WithinSubset,
 };
-use crate::source::{Join, Labels, Source};
+use crate::source::{Join, LabelReader, Source};
 
 #[derive(Clone, Default)]
 pub(super) struct Sampling {
@@ -135,7 +135,7 @@ impl Sampling {
         if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
             self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
         }
-        let labels = Labels { source, workers, retries, missing: "no label, but balanced() requires one" };
+        let labels = LabelReader { source, workers, retries, missing_message: "no label, but balanced() requires one" };
         if self.repeat == Some(0) {
             return Err(Error::config("repeat(0): expected at least 1"));
         }
@@ -258,7 +258,7 @@ impl Sampling {
         parts: &Proportions,
         seed: u64,
         clock: Clock,
-        labels: &Labels<'_>,
+        labels: &LabelReader<'_>,
     ) -> Result<Arc<dyn UpdatableOrder>> {
         let options = self.mixture.clone().unwrap_or_default();
         let mut orders = Vec::with_capacity(parts.len());
@@ -300,12 +300,12 @@ impl Sampling {
         &self,
         range: Range<u64>,
         seed: u64,
-        labels: &Labels<'_>,
+        labels: &LabelReader<'_>,
     ) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
         } else if self.is_balanced {
-            Weighted::new(&balancing_weights(&labels.of(&range, self.subset.as_deref())?), seed)?
+            Weighted::new(&balancing_weights(&labels.read(&range, self.subset.as_deref())?), seed)?
         } else {
             return Ok(None);
         };
@@ -373,7 +373,7 @@ impl Sampling {
     }
 
     /// The sampler returns indices relative to the start of `range`.
-    fn order_within(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
+    fn order_within(&self, range: Range<u64>, seed: u64, labels: &LabelReader<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.sampler {
             // Custom samplers return source indices. Mixtures have none, so `range` starts at 0.
             return Ok(match &self.subset {

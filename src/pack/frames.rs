@@ -23,7 +23,7 @@ pub(super) fn frames_target(target: &Path) -> Result<PathBuf> {
     if extension.eq_ignore_ascii_case("tar") {
         return Ok(target.to_owned());
     }
-    Ok(match Location::of(target) {
+    Ok(match Location::parse(target) {
         Location::Path(path) => path.join(FRAMES_NAME),
         Location::Url(url) => format!("{}/{FRAMES_NAME}", url.trim_end_matches('/')).into(),
     })
@@ -44,7 +44,7 @@ pub(super) fn write_metadata(source: &dyn Source, target: &Path, stores: &Stores
         )));
     };
     for (path, bytes) in &split_source.files {
-        let path = match Location::of(target) {
+        let path = match Location::parse(target) {
             Location::Path(target) => target.with_file_name("").join(path),
             Location::Url(url) => {
                 let folder = url.rsplit_once('/').map_or("", |(folder, _)| folder);

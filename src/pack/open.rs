@@ -10,8 +10,8 @@ use crate::source::{Location, Stores};
 
 /// `target` is a path or a URL. Suffixes replace the ending `.tar` of its name, if any.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
-    match Location::of(target) {
+    match Location::parse(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),
-        Location::Url(url) => Ok(Box::new(StoreDestination::new(&url, stores.of(&url)?.clone())?)),
+        Location::Url(url) => Ok(Box::new(StoreDestination::new(&url, stores.for_url(&url)?.clone())?)),
     }
 }

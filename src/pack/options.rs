@@ -314,7 +314,7 @@ impl<'a> Pack<'a> {
         if self.shard_samples == Some(0) {
             return Err(Error::config("shard_samples(0): expected at least 1"));
         }
-        let location = Location::of(target);
+        let location = Location::parse(target);
         let is_url = location.scheme().is_some();
         let target = match &location {
             Location::Path(path) => path,
@@ -369,7 +369,7 @@ impl<'a> Pack<'a> {
         let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::DEFAULT_QUALITY, max_side: None });
         recode.check(&self.codecs)?;
         let target = frames::frames_target(target)?;
-        if let Location::Path(path) = Location::of(&target) {
+        if let Location::Path(path) = Location::parse(&target) {
             let is_numbered = self.shard_bytes().is_some() || self.shard_samples.is_some() || self.part.is_some();
             // Otherwise, a reader would find both the shards and the single file.
             if let Some(old) = ShardNames::new(&path, !is_numbered).existing_shards()?.first() {

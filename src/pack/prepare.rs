@@ -92,7 +92,7 @@ impl PreparedSample {
 /// format.
 fn is_image_field(name: &str, requested: &str) -> bool {
     let suffix = name.strip_prefix(requested);
-    suffix.is_some_and(|suffix| suffix.is_empty() || suffix.strip_prefix('.').is_some_and(format::is_image))
+    suffix.is_some_and(|suffix| suffix.is_empty() || suffix.strip_prefix('.').is_some_and(format::is_image_field))
 }
 
 /// Fails if recoding changes the size of the image, and the sample has boxes, points or a mask in

@@ -32,7 +32,9 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     }
     let bytes = &mut bytes[start..];
     let start = match Npy::read(bytes) {
-        Ok(npy) if (npy.kind, npy.size, npy.big_endian) == (b'i', 8, false) && name.ends_with(".npy") => npy.start,
+        Ok(npy) if (npy.kind, npy.item_size, npy.big_endian) == (b'i', 8, false) && name.ends_with(".npy") => {
+            npy.data_offset
+        }
         _ => {
             let cause = format!("field {name:?}: classes can be renumbered only in npy arrays of int64");
             return Err(Error::in_source(cause));

@@ -205,7 +205,7 @@ impl ShardWriter for ShardUpload {
 fn find_object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let object_url = url.to_owned();
     remote.repeated(move |store| match store.object(&object_url) {
-        Err(e) if e.is_absent() => Ok(None),
+        Err(e) if e.is_not_found() => Ok(None),
         // Some stores return an unspecific error for a missing object, so look for it in the list
         // of objects.
         Err(e) if !e.is_transient() => match store.list(&object_url)?.iter().any(|object| object.url == object_url) {

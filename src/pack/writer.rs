@@ -53,7 +53,7 @@ pub(super) fn no_samples_error(target: &Path) -> Error {
 }
 
 pub(super) fn exists_error(target: &Path) -> Error {
-    let cause = match Location::of(target).scheme() {
+    let cause = match Location::parse(target).scheme() {
         Some(_) => {
             "already exists, and objects in a store are not replaced: delete the dataset, or pack to a different URL"
         }

@@ -129,7 +129,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
         let candidates = earlier_images.iter().enumerate();
         let candidates = candidates.filter(|(_, other)| other.has_same_source(image) && other.is_visible());
         let candidates = candidates.filter_map(|(source, other)| {
-            let (encoded, joint_region) = (other.encoded_image.as_ref()?, other.region.around(image.region));
+            let (encoded, joint_region) = (other.encoded_image.as_ref()?, other.region.union(image.region));
             let extra_cost = encoded.cost(joint_region).saturating_sub(encoded.cost(other.region));
             let separate_memory = memory(other).saturating_add(memory(image));
             let joint_total =
@@ -192,7 +192,7 @@ mod tests {
         for image in &images {
             assert_eq!(image.encoded_image.is_some(), image.pixel_source.is_none());
             let decoded = image.pixel_source.map_or(image.region, |source| images[source].region);
-            assert!(decoded.around(image.plan.region) == decoded, "the decoded region contains the image's region");
+            assert!(decoded.union(image.plan.region) == decoded, "the decoded region contains the image's region");
         }
         images.iter().map(|image| (image.pixel_source, image.region)).collect()
     }
@@ -228,7 +228,7 @@ mod tests {
         let codecs = Codecs::new();
         let encoded = codecs.open(&large).unwrap();
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
-        let joint_region = left.around(right);
+        let joint_region = left.union(right);
         let [separate, together] =
             [encoded.decode_memory(left) + encoded.decode_memory(right), encoded.decode_memory(joint_region)];
         assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");

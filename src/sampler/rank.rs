@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// # fn main() -> warpfeed::Result<()> {
 /// use warpfeed::{Loader, Rank};
 ///
-/// let rank = Rank::from_env()?.unwrap_or(Rank::ALONE); // torchrun, mpirun, srun, or none of them
+/// let rank = Rank::from_env()?.unwrap_or(Rank::SINGLE); // torchrun, mpirun, srun, or none of them
 /// let device = rank.local_rank.unwrap_or(0);
 /// let loader = Loader::new("train.lmdb").batch_size(256).shuffle(42);
 /// let batches = loader.rank(rank.rank, rank.world_size).host()?;
@@ -73,8 +73,8 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl Rank {
-    /// The rank of a process that trains alone.
-    pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
+    /// The rank of a single process.
+    pub const SINGLE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
     /// Creates rank `rank` of `world_size` processes.
     ///

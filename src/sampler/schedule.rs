@@ -519,7 +519,7 @@ mod tests {
         for (name, order) in orders {
             for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
                 let mut seen = Vec::new();
-                let single_rank = Schedule::new(order.clone(), batch, last, Rank::ALONE);
+                let single_rank = Schedule::new(order.clone(), batch, last, Rank::SINGLE);
                 for number in 0..single_rank.num_batches(1) {
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
                     let (mut samples_of_batch, mut entries) = (Vec::new(), Vec::new());

@@ -169,7 +169,7 @@ fn delivered_batches(
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule =
-        Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batched_order(order.clone().batched_order());
+        Schedule::new(inner, 1, LastBatch::Keep, Rank::SINGLE).with_batched_order(order.clone().batched_order());
     let scanned =
         (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|drawn| drawn.0 == sample));
     assert_eq!(schedule.next_batch_of_sample(epoch, sample, from), scanned.map_or(Position::Absent, Position::At));

@@ -16,8 +16,8 @@ pub struct DecodedCacheStats {
     pub images: u64,
     /// Size of the cache, in bytes.
     pub bytes: u64,
-    /// Maximum of [`bytes`](DecodedCacheStats::bytes).
-    pub limit: u64,
+    /// Maximum size of the cache, in bytes.
+    pub capacity_bytes: u64,
 }
 
 impl DecodedCacheStats {
@@ -25,7 +25,7 @@ impl DecodedCacheStats {
     /// its pixels would fit, which may be several times as large as its coefficients.
     pub(super) fn is_full(&self) -> bool {
         const LARGEST_RATIO: u64 = 6;
-        self.images > 0 && self.bytes + LARGEST_RATIO * self.bytes / self.images > self.limit
+        self.images > 0 && self.bytes + LARGEST_RATIO * self.bytes / self.images > self.capacity_bytes
     }
 }
 

@@ -108,7 +108,7 @@ mod tests {
         ];
         for (limit, stats, words) in cases {
             let verdict = stats.verdict();
-            assert_eq!(verdict.limit, limit, "{verdict}");
+            assert_eq!(verdict.bottleneck, limit, "{verdict}");
             assert!(verdict.text.contains(words), "{words:?} is not in {:?}", verdict.text);
             for word in ["step", "Loader::trace", "epoch", "warpfeed pack"] {
                 assert!(!verdict.text.contains(word), "{word:?} in {:?}", verdict.text);

@@ -361,7 +361,7 @@ impl Stats {
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut stats = self.difference(earlier);
         stats.slowest.retain(|slow| slow.at_seconds > earlier.uptime_seconds);
-        stats.timeline.retain(|interval| interval.start + interval.seconds > earlier.uptime_seconds);
+        stats.timeline.retain(|interval| interval.start_seconds + interval.seconds > earlier.uptime_seconds);
         stats
     }
 }

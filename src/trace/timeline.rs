@@ -18,7 +18,7 @@ const MAX_INTERVALS: usize = 240;
 #[non_exhaustive]
 pub struct Interval {
     /// Start of the interval, in seconds since the loader was opened.
-    pub start: f64,
+    pub start_seconds: f64,
     /// Length of the interval in seconds. The last interval has the same length and may still be in
     /// progress.
     pub seconds: f64,
@@ -27,9 +27,9 @@ pub struct Interval {
     /// Number of samples delivered in the interval.
     pub samples: u64,
     /// Time for which the consumer waited for batches during the interval, in seconds.
-    pub waited: f64,
+    pub wait_seconds: f64,
     /// Time that the workers spent in each stage during the interval, in seconds.
-    pub busy: StageMap<f64>,
+    pub busy_seconds: StageMap<f64>,
 }
 
 pub(super) struct Timeline {
@@ -61,20 +61,20 @@ impl Timeline {
         let index = (now / self.interval_seconds) as usize;
         if index >= self.intervals.len() {
             while self.intervals.len() <= index {
-                let start = self.intervals.len() as f64 * self.interval_seconds;
-                self.intervals.push(Interval { start, seconds: self.interval_seconds, ..Interval::default() });
+                let start_seconds = self.intervals.len() as f64 * self.interval_seconds;
+                self.intervals.push(Interval { start_seconds, seconds: self.interval_seconds, ..Interval::default() });
             }
             self.add_busy_ns(now, busy_ns());
         }
         self.intervals[index].batches += 1;
         self.intervals[index].samples += samples as u64;
-        self.spread(now - wait_seconds, now, |interval, share| interval.waited += wait_seconds * share);
+        self.spread(now - wait_seconds, now, |interval, share| interval.wait_seconds += wait_seconds * share);
     }
 
     fn add_busy_ns(&mut self, now: f64, busy_ns: StageMap<u64>) {
         let new_busy = StageMap::from_fn(|stage| busy_ns[stage].saturating_sub(self.last_busy_ns[stage]) as f64 * 1e-9);
         self.spread(self.last_busy_time, now, |interval, share| {
-            new_busy.iter().for_each(|(stage, new_busy)| interval.busy[stage] += new_busy * share);
+            new_busy.iter().for_each(|(stage, new_busy)| interval.busy_seconds[stage] += new_busy * share);
         });
         (self.last_busy_ns, self.last_busy_time) = (busy_ns, now);
     }
@@ -105,8 +105,8 @@ impl Timeline {
             if let Some(other) = self.intervals.get(2 * i + 1) {
                 sum.batches += other.batches;
                 sum.samples += other.samples;
-                sum.waited += other.waited;
-                other.busy.iter().for_each(|(stage, busy)| sum.busy[stage] += busy);
+                sum.wait_seconds += other.wait_seconds;
+                other.busy_seconds.iter().for_each(|(stage, busy)| sum.busy_seconds[stage] += busy);
             }
             sum.seconds = self.interval_seconds;
             self.intervals[i] = sum;
@@ -143,8 +143,8 @@ mod tests {
         let close = |values: Vec<f64>, expected: [f64; 5]| {
             assert!(values.len() == 5 && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
         };
-        close(intervals.iter().map(|i| i.waited).collect(), [0.025, 0.05, 0.05, 0.05, 0.025]);
-        close(intervals.iter().map(|i| i.busy[Stage::Read]).collect(), [0.1, 0.1, 0.1, 0.1, 0.05]);
+        close(intervals.iter().map(|i| i.wait_seconds).collect(), [0.025, 0.05, 0.05, 0.05, 0.025]);
+        close(intervals.iter().map(|i| i.busy_seconds[Stage::Read]).collect(), [0.1, 0.1, 0.1, 0.1, 0.05]);
         assert_eq!(intervals.iter().map(|i| i.batches).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
     }
 
@@ -158,9 +158,9 @@ mod tests {
         assert!((MAX_INTERVALS / 2..=MAX_INTERVALS).contains(&intervals.len()), "{}", intervals.len());
         assert_eq!(intervals.iter().map(|i| i.batches).sum::<u64>(), 100_000);
         assert_eq!(intervals.iter().map(|i| i.samples).sum::<u64>(), 800_000);
-        assert!((intervals.iter().map(|i| i.waited).sum::<f64>() - 100.0).abs() < 1e-6);
-        assert!((intervals.iter().map(|i| i.busy[Stage::Read]).sum::<f64>() - 0.1).abs() < 1e-6);
-        assert!(intervals.windows(2).all(|w| (w[0].start + w[0].seconds - w[1].start).abs() < 1e-9));
+        assert!((intervals.iter().map(|i| i.wait_seconds).sum::<f64>() - 100.0).abs() < 1e-6);
+        assert!((intervals.iter().map(|i| i.busy_seconds[Stage::Read]).sum::<f64>() - 0.1).abs() < 1e-6);
+        assert!(intervals.windows(2).all(|w| (w[0].start_seconds + w[0].seconds - w[1].start_seconds).abs() < 1e-9));
         assert_eq!(timeline.intervals.capacity(), MAX_INTERVALS, "no further memory is allocated");
     }
 }

@@ -64,9 +64,9 @@ const MIN_START_SHARE: f64 = 0.25;
 #[non_exhaustive]
 pub struct Verdict {
     /// The bottleneck.
-    pub limit: Bottleneck,
+    pub bottleneck: Bottleneck,
     /// Fraction of time in which the consumer waited, from 0 to 1, as the rules define it.
-    pub waited: f64,
+    pub wait_fraction: f64,
     /// Speed-up of the training loop, as a factor, if the consumer never waited. No advice in the
     /// text promises more than this factor. `None` if the step takes almost no time.
     pub max_speedup: Option<f64>,
@@ -111,12 +111,13 @@ impl Verdict {
             format!("the step waited {} % of the time", percent(wait_fraction))
         };
         let evidence = Evidence { stats, wait_fraction, busy_fraction: stats.busy_fraction(), wait_text };
-        let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
-        if !stats.on_request && limit != Bottleneck::EpochStart {
+        let (bottleneck, headline, mut lines) =
+            if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
+        if !stats.on_request && bottleneck != Bottleneck::EpochStart {
             lines.extend(evidence.epoch_start_line());
         }
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
-        Verdict { limit, waited: wait_fraction, max_speedup: evidence.max_speedup(), text }
+        Verdict { bottleneck, wait_fraction, max_speedup: evidence.max_speedup(), text }
     }
 }
 
@@ -373,7 +374,7 @@ impl Evidence<'_> {
         {
             return self.judge_network(network);
         }
-        let (limit, headline) = match stage_kind {
+        let (bottleneck, headline) = match stage_kind {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
             // More threads do not help if threads are already waiting for a core.
@@ -384,15 +385,15 @@ impl Evidence<'_> {
             Stage::Transform => (Bottleneck::Transform, "transform-bound".into()),
             Stage::Fields => (Bottleneck::Field, format!("limited by the field {name:?}")),
         };
-        self.advise(limit, stage, share, &mut lines);
-        (limit, headline, lines)
+        self.advise(bottleneck, stage, share, &mut lines);
+        (bottleneck, headline, lines)
     }
 
     /// `share` is the fraction of the workers' time that `stage` takes.
-    fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
+    fn advise(&self, bottleneck: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let half_time_speedup = self.limit_speedup(1.0 / (1.0 - share / 2.0));
-        match limit {
+        match bottleneck {
             Bottleneck::Read if stats.on_request => lines.push("smaller files would help".into()),
             Bottleneck::Read => {
                 lines.push(self.read_speed_line());

@@ -253,7 +253,7 @@ mod tests {
         let mut counts = std::collections::BTreeMap::new();
         for sample in 0..8100 {
             let plan = plan(&Augment::random_crop(32).padding(4), (32, 32), sample).unwrap();
-            assert!(plan.crop.fits(Size::new(32, 32)) && plan.target.fits(plan.output));
+            assert!(plan.crop.is_within(Size::new(32, 32)) && plan.target.is_within(plan.output));
             *counts.entry(corner(&plan)).or_insert(0) += 1;
         }
         assert_eq!(counts.len(), 81);

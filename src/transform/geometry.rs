@@ -284,7 +284,7 @@ mod tests {
             let size = Size::new(size.0, size.1);
             for sample in 0..500 {
                 let rect = random_box(size, [0.08, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(1, i as u64, sample));
-                assert!(rect.fits(size), "{rect:?} in {size:?}");
+                assert!(rect.is_within(size), "{rect:?} in {size:?}");
             }
         }
     }

@@ -78,7 +78,7 @@ mod tests {
         for size in [Size::new(160, 120), Size::new(1, 1), Size::new(3, 700)] {
             for sample in 0..2000 {
                 if let Some(crop) = draw(size, &boxes, &mut Rng::new(5, 0, sample)) {
-                    assert!(crop.fits(size), "{crop:?} in {size:?}");
+                    assert!(crop.is_within(size), "{crop:?} in {size:?}");
                     assert!(boxes.iter().any(|corners| contains_center(crop, corners.map(f64::from))), "{crop:?}");
                 }
             }

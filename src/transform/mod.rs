@@ -49,7 +49,7 @@ pub(crate) use ops::{Scratch, c_constants, declarations, dispatch};
 pub(crate) use output_sizes::OutputSizes;
 pub use paste::CopyPaste;
 pub(crate) use paste::Pasting;
-pub use plan::{Clipped, Plan};
+pub use plan::{ClippedBox, Plan};
 pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;
 pub use resize::Resizer;

@@ -248,7 +248,10 @@ mod tests {
                 let size = Size::new(1 + rng.below(200) as u32, 1 + rng.below(200) as u32);
                 let plan = tiling.plan(tile, size, output, Resampling::DEFAULT);
                 let Rect { x, y, width, height } = plan.target;
-                assert!(plan.region.fits(size) && (width * height == 0 || plan.target.fits(output)), "{plan:?}");
+                assert!(
+                    plan.region.is_within(size) && (width * height == 0 || plan.target.is_within(output)),
+                    "{plan:?}"
+                );
                 assert!(plan.offset.0 + width <= plan.resized.width && plan.offset.1 + height <= plan.resized.height);
                 empty_tiles += u32::from(width * height == 0);
                 (y..y + height)

@@ -62,14 +62,14 @@ pub struct Plan {
 
 /// A box in the output, returned by [`Plan::clip_box`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clipped {
+pub struct ClippedBox {
     /// (x1, y1, x2, y2) in pixels of the output.
     pub corners: [f64; 4],
     /// Fraction of the box's area that remains, 0 to 1.
-    pub visible: f64,
+    pub visible_fraction: f64,
 }
 
-impl Clipped {
+impl ClippedBox {
     /// Returns the box around the moved corners, clipped to the output, or `None` if that box is
     /// empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
@@ -83,8 +83,8 @@ impl Clipped {
         };
         let (left, right, width) = bounds(corners.map(|(x, _)| x), output.width);
         let (top, bottom, height) = bounds(corners.map(|(_, y)| y), output.height);
-        let visible = self.visible * (right - left) * (bottom - top) / (width * height);
-        (left < right && top < bottom).then_some(Clipped { corners: [left, top, right, bottom], visible })
+        let visible_fraction = self.visible_fraction * (right - left) * (bottom - top) / (width * height);
+        (left < right && top < bottom).then_some(ClippedBox { corners: [left, top, right, bottom], visible_fraction })
     }
 }
 
@@ -322,7 +322,7 @@ impl Plan {
     /// Coordinates are pixel edges: a box from 0 to `width` contains all columns, and a flip maps
     /// `x` to `width - x`. Each geometric operation replaces the box with the smallest box around
     /// its four moved corners, clipped to the output, as in torchvision.
-    pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
+    pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<ClippedBox> {
         if self.centered && !geometry::contains_center(self.crop, [x1, y1, x2, y2]) {
             return None;
         }
@@ -338,13 +338,13 @@ impl Plan {
         let Rect { x, y, width, height } = self.target;
         let (a, c) = clip(left, right, x, width, self.flip.then_some(self.output.width));
         let (b, d) = clip(top, bottom, y, height, self.vertical_flip.then_some(self.output.height));
-        let visible = (c - a) * (d - b) / ((right - left) * (bottom - top));
-        let clipped = (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })?;
+        let visible_fraction = (c - a) * (d - b) / ((right - left) * (bottom - top));
+        let clipped = (a < c && b < d).then_some(ClippedBox { corners: [a, b, c, d], visible_fraction })?;
         self.warp_box(clipped)
     }
 
     /// Applies the geometric operations to a box. Returns `None` if the box leaves the output.
-    pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
+    pub(crate) fn warp_box(&self, clipped: ClippedBox) -> Option<ClippedBox> {
         self.effects.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }
 

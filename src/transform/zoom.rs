@@ -143,7 +143,10 @@ mod tests {
                 .collect();
             let draws = || Rng::new(3, 0, sample);
             let plan = plan(Some(ZOOM), size, output, &boxes, &mut draws());
-            assert!(plan.crop.fits(size) && plan.target.fits(output) && plan.target.size().area() > 0, "{plan:?}");
+            assert!(
+                plan.crop.is_within(size) && plan.target.is_within(output) && plan.target.size().area() > 0,
+                "{plan:?}"
+            );
             smaller_targets += u32::from(plan.target.size() != output);
             for (corners, expected) in boxes.iter().zip(torchvision_boxes(size, output, &boxes, &mut draws())) {
                 let actual = plan.clip_box(corners.map(f64::from)).map(|actual| actual.corners);

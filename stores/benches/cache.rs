@@ -46,7 +46,7 @@ fn order(len: u64, nodes: u64) -> Lookahead {
 }
 
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
-    let batches = order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
+    let batches = order.batches_from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
     batches.flat_map(|(batch, samples)| samples.into_iter().map(move |sample| (batch, sample))).collect()
 }
 
@@ -98,13 +98,13 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
 
     let store = Cache::in_memory(limit as u64 * SAMPLE).store(Arc::new(Nowhere));
     let object = store.object("nowhere://x").expect("the object exists");
-    let keep = store.keep(1, &order).expect("the store has a cache");
+    let keep = store.object_cache(1, &order).expect("the store has a cache");
     let mut bytes = [0; SAMPLE as usize];
     let warpfeed = rate(&reads, from, to, |_, batch, sample| {
-        keep.start(batch);
+        keep.advance_to(batch);
         let hit = keep.get(&object, sample * SAMPLE, &mut bytes).is_some();
         if !hit {
-            keep.offer(&object, sample * SAMPLE, &bytes, sample, order.after(batch));
+            keep.offer(&object, sample * SAMPLE, &bytes, sample, order.next_batch(batch));
         }
         hit
     });

@@ -51,7 +51,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(is_in_text)).map(|(_, advice)| *advice);
     // With a known code, a response with status 404 means that something other than the object is
     // missing.
-    let is_absent = advice.is_none() && matches!(error, E::NotFound { .. });
+    let is_not_found = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find_source::<Refused>(&error), find_source::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
     // These errors contain the object's name, which could match the texts below by accident.
@@ -116,7 +116,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
         _ => ErrorKind::Io,
     };
     let converted = Error::new(kind, cause).at_path(url);
-    let converted = if is_absent { converted.absent() } else { converted };
+    let converted = if is_not_found { converted.not_found() } else { converted };
     // Attach the source only if its text contains no secrets, because the source may be printed
     // too.
     let converted = if public_text == text { converted.with_source(error) } else { converted };
@@ -223,10 +223,10 @@ mod tests {
             let error = object_store::Error::NotFound { path: "response body.tar".into(), source: text.into() };
             convert(error, "s3://b/response body.tar", "opening")
         };
-        assert!(!missing("404").is_transient() && missing("404").is_absent());
+        assert!(!missing("404").is_transient() && missing("404").is_not_found());
         for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "has aborted the upload")] {
             let e = missing(&format!("<Code>{code}</Code>"));
-            assert!(e.cause().contains(words) && !e.is_absent(), "{e}");
+            assert!(e.cause().contains(words) && !e.is_not_found(), "{e}");
         }
         let secret = "<?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>The token has expired.</Message>\
                       <Token-0>SECRET</Token-0></Error>";

@@ -294,7 +294,7 @@ fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: Rea
     let result = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
     let (process, location) = match result {
         Ok(pair) => pair,
-        Err(e) => return reply.done(Err(e)),
+        Err(e) => return reply.complete(Err(e)),
     };
     let object = object.clone();
     process.runtime.spawn(async move {
@@ -307,13 +307,13 @@ fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: Rea
                 Either::Right(_) => Err(Error::new(ErrorKind::Io, "canceled").at_path(&object.url).transient()),
             }
         };
-        reply.done(bytes);
+        reply.complete(bytes);
     });
 }
 
 /// Completes once the caller no longer waits for the result.
 async fn canceled(reply: &ReadCompletion) {
-    while !reply.is_cancelled() {
+    while !reply.is_canceled() {
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -346,7 +346,7 @@ async fn read_range(
         options.if_match = Some(tag.to_owned());
     }
     let response = within_timeout(location.store.get_opts(&location.path, options), url, &operation).await?;
-    reply.first_byte();
+    reply.record_first_byte();
     // Not every server honors the condition, so compare the versions as well. A response may
     // contain a different kind of version than the listing did.
     let response_tag = match tag {
@@ -387,7 +387,7 @@ async fn read_range(
     }
     let mut body = response.into_stream();
     while let Some(chunk) = within_timeout(body.next().map(Option::transpose), url, &operation).await? {
-        reply.progress();
+        reply.record_progress();
         if bytes.len() as u64 + chunk.len() as u64 > len {
             return Err(wrong_length(bytes.len() as u64 + chunk.len() as u64));
         }

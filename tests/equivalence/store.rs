@@ -36,7 +36,7 @@ impl Store for Objects {
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.0.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url).absent())?;
+        let bytes = self.0.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url).not_found())?;
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".to_owned()), server: None })
     }
 

@@ -99,7 +99,7 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         assert!(plain.iter().zip(&masks).all(|((_, actual), mask)| *actual == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
         let source = open(root.path()).unwrap();
-        let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
+        let numbered = Classes::new(list).unwrap().relabel(source.clone()).unwrap();
         for target in ["set.lmdb", "set.tar"] {
             let target = root.path().join(target);
             Pack::new(&*numbered).force(true).to(&target).unwrap();
@@ -219,7 +219,7 @@ fn colors_map_to_classes_in_every_color_format() {
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
         let actual = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
-        assert!(actual.mask.is_none(), "{name}: without a map, colors are not read as classes");
+        assert!(actual.mask_pixel_counts.is_none(), "{name}: without a map, colors are not read as classes");
         let e = deliver_one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }

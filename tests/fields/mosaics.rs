@@ -280,7 +280,8 @@ fn a_prefetching_source_receives_mosaic_partners() {
     assert_eq!(batches.epoch(0).count() + batches.epoch(1).count(), 20);
     drop(batches);
     let order = order.lock().unwrap().clone().unwrap();
-    let expected: Vec<u64> = order.from(BatchIndex { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
+    let expected: Vec<u64> =
+        order.batches_from(BatchIndex { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
     assert_eq!(expected.len() as u64, 5 * LEN, "four reads for each image of the first epoch");
     let mut sorted = [expected, read.lock().unwrap().clone()];
     sorted.iter_mut().for_each(|indices| indices.sort_unstable());

@@ -57,7 +57,9 @@ fn batches_on_the_device_equal_those_of_the_host() {
         }
         let stats = device.device_stats();
         assert!(
-            stats.reserved == device.memory_plan().device_bytes && stats.peak <= stats.reserved && stats.batches == 21
+            stats.reserved_bytes == device.memory_plan().device_bytes
+                && stats.peak_bytes <= stats.reserved_bytes
+                && stats.batch_copies == 21
         );
     }
 }

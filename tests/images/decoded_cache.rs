@@ -102,7 +102,7 @@ fn assert_unchanged(loader: &Loader, name: &str) {
         let actual = run(&mut batches, 3);
         assert!(actual == expected, "{name}: {workers} workers, {bytes} bytes of {format:?}");
         let cache = batches.stats().decoded_cache.unwrap();
-        assert!(cache.bytes <= bytes as u64 && cache.limit == bytes as u64, "{name}: {cache:?}");
+        assert!(cache.bytes <= bytes as u64 && cache.capacity_bytes == bytes as u64, "{name}: {cache:?}");
         assert_eq!(cache.hits > 0, bytes > 1, "{name}: {cache:?}");
         assert!(cache.misses > 0, "{name}: {cache:?}");
     }

@@ -42,7 +42,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
     assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
     assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
     assert_eq!(stats.timeline.iter().map(|i| i.samples).sum::<u64>(), 210);
-    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy.values()).sum();
+    let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy_seconds.values()).sum();
     assert!((busy / (stats.busy_workers() * stats.seconds) - 1.0).abs() < 0.01, "{busy}");
     assert!(stats.host_bytes > 0 && stats.slots == 4 && stats.prefetch == 2);
     assert_eq!(stats.slowest.len(), 8);

@@ -203,7 +203,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
             let mut batches = mixture(options()).host().unwrap();
             batches.set_mixture(&[1.0, 0.0], 0).unwrap();
             let before = batches.checkpoint();
-            batches.fits(&state).unwrap();
+            batches.check_checkpoint(&state).unwrap();
             assert_eq!(batches.checkpoint(), before, "checking a state changes nothing");
             batches.resume(&state).unwrap();
             assert_eq!(batches.checkpoint(), state);
@@ -553,7 +553,7 @@ struct Follows(Lookahead, Starts);
 
 impl Prefetcher for Follows {
     fn start(&self, place: BatchIndex) {
-        let next = self.0.from(place).take(2).map(|(_, samples)| samples).collect();
+        let next = self.0.batches_from(place).take(2).map(|(_, samples)| samples).collect();
         self.1.lock().unwrap().push((place, next));
     }
 }

@@ -510,7 +510,7 @@ struct RecordsCalls(Lookahead, Arc<Mutex<Vec<String>>>);
 
 impl Prefetcher for RecordsCalls {
     fn start(&self, place: BatchIndex) {
-        let last = self.0.from(place).take(100).last().map(|(place, _)| place);
+        let last = self.0.batches_from(place).take(100).last().map(|(place, _)| place);
         let call = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
         self.1.lock().unwrap().push(call);
     }

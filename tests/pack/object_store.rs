@@ -95,7 +95,7 @@ impl Store for Objects {
         self.request("object", url)?;
         let stored = self.contents.lock().unwrap().get(url).map(|bytes| bytes.len() as u64);
         let absent = || Error::in_source("absent").at_path(url);
-        let len = stored.ok_or_else(|| if self.unsure { absent() } else { absent().absent() })?;
+        let len = stored.ok_or_else(|| if self.unsure { absent() } else { absent().not_found() })?;
         Ok(Object { url: url.to_owned(), len, tag: None, server: None })
     }
 

@@ -120,7 +120,7 @@ impl Source for Store {
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.state().bound = order.bytes();
+        self.state().bound = order.budget_bytes();
         Some(Box::new(Following { order, store: self.clone() }))
     }
 
@@ -142,7 +142,7 @@ impl Prefetcher for Following {
         if state.ahead.is_none() || next != place {
             state.canceled += state.drop_all_but(|_| false);
             state.samples.clear();
-            state.ahead = Some(Box::new(self.order.from(place)));
+            state.ahead = Some(Box::new(self.order.batches_from(place)));
         }
         state.fill(self.store.latency);
     }

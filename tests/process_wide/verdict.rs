@@ -117,7 +117,7 @@ fn expect_verdict(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, V
     for _ in 0..TRIES {
         let (stats, verdict) = run();
         assert_eq!(verdict.to_string(), verdict.text);
-        if verdict.limit != limit {
+        if verdict.bottleneck != limit {
             continue;
         }
         for word in words {
@@ -199,7 +199,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
         assert_eq!((sound.count, sound.bytes), (stats.prepared_samples, stats.prepared_samples), "{stats}");
         assert!(sound.p50_seconds > 0.0026 && stats.slowest[0].stage == "sound", "{stats}");
         assert_eq!(stats.stages().map(|(name, _)| name).last(), Some("sound"));
-        let busy: f64 = stats.timeline.iter().map(|interval| interval.busy[Stage::Fields]).sum();
+        let busy: f64 = stats.timeline.iter().map(|interval| interval.busy_seconds[Stage::Fields]).sum();
         assert!((busy / sound.seconds - 1.0).abs() < 0.05, "{busy} of {stats}");
         assert!(stats.to_string().lines().any(|line| line.starts_with("  sound ")), "{stats}");
     }
@@ -292,7 +292,7 @@ fn uneven_steps_with_few_slots_are_named() {
     stats.slowest.clear();
     let verdict = stats.verdict();
     println!("{cycles:?}\n{stats}\n{verdict}");
-    assert_eq!(verdict.limit, Bottleneck::Slots);
+    assert_eq!(verdict.bottleneck, Bottleneck::Slots);
     assert_eq!(verdict.to_string(), verdict.text);
     for word in ["too few batches ahead\n- ", "all 3 slots were full", "instead of 1"] {
         assert!(verdict.text.contains(word), "{word:?} is not in {:?}", verdict.text);

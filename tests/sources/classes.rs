@@ -202,7 +202,7 @@ fn other_classes_are_mapped_like_the_label() {
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
     let lists = (0..5).map(|i| Classes::new([["cat", "dog"], ["dog", "cat"]][(i + 1) % 2]).unwrap());
-    let deep = lists.fold(pairs(&["cat", "dog"]), |source, list| list.number(source).unwrap());
+    let deep = lists.fold(pairs(&["cat", "dog"]), |source, list| list.relabel(source).unwrap());
     assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("more than 4 nested sources map labels"));
 }
 
@@ -219,7 +219,7 @@ fn packing_renumbers_the_classes_of_boxes() {
     let sample =
         OwnedSample::new("a").field("boxes.class.npy", npy(&[1, -1, 0])).field("boxes.npy", npy(&[1, 0])).label(1);
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![sample]).with_classes(["cat", "dog"]));
-    let listed = Classes::new(LIST).unwrap().number(set).unwrap();
+    let listed = Classes::new(LIST).unwrap().relabel(set).unwrap();
     let packed = root.path().join("set.lmdb");
     Pack::new(&*listed).to(&packed).unwrap();
     let packed = open(&packed).unwrap();
@@ -230,6 +230,6 @@ fn packing_renumbers_the_classes_of_boxes() {
     assert_eq!(sample.label().unwrap(), Some(0));
     let text = OwnedSample::new("a").field("boxes.class.txt", "1");
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));
-    let e = Pack::new(&*Classes::new(LIST).unwrap().number(set).unwrap()).to(root.path().join("b.lmdb")).unwrap_err();
+    let e = Pack::new(&*Classes::new(LIST).unwrap().relabel(set).unwrap()).to(root.path().join("b.lmdb")).unwrap_err();
     assert!(e.cause().contains("only in npy arrays of int64") && e.key() == Some("a"), "{e}");
 }

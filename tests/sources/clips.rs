@@ -57,8 +57,8 @@ fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     let file = fs::read(path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
     let frame = |frame| {
-        let (needed, mut record) = (track.needed(frame), Vec::new());
-        warpfeed_video::record::start(track.config(), track.orientation(), "", needed.len() as u32, &mut record)
+        let (needed, mut record) = (track.packets_for(frame), Vec::new());
+        warpfeed_video::record::write_header(track.config(), track.orientation(), "", needed.len() as u32, &mut record)
             .unwrap();
         for packet in needed {
             record.extend(packet.size.to_le_bytes());
@@ -421,7 +421,7 @@ fn clips_in_a_store_equal_local_ones() {
     }
     let options = ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3);
     let opening = Options::new().store("mem", Arc::new(store.clone()));
-    let stored = || Clips::with("mem://set", &options, &opening).unwrap();
+    let stored = || Clips::open_with("mem://set", &options, &opening).unwrap();
     let local = jittered(folder.path());
     for index in 0..local.len() {
         let keys = [&local, &stored()].map(|set| set.key(index, &mut Vec::new()).unwrap());
@@ -460,7 +460,7 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
         assert!(set().key(1, &mut Vec::new()).is_err());
     }
     let track = warpfeed_video::open(&file).unwrap();
-    let packet = track.packets()[track.packet_of(6)];
+    let packet = track.packets()[track.packet_index(6)];
     let mut damaged = file.clone();
     damaged[packet.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();

@@ -90,7 +90,7 @@ impl FlakyStore {
         let begun = Instant::now();
         // Drop canceled replies, as a real store does.
         while self.calls_in_progress.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
-            self.replies.lock().unwrap().retain(|reply| !reply.is_cancelled());
+            self.replies.lock().unwrap().retain(|reply| !reply.is_canceled());
             assert!(begun.elapsed() < MAX_CLOSING_TIME, "{name}: something still uses the store");
             thread::sleep(Duration::from_millis(5));
         }
@@ -121,7 +121,7 @@ impl Store for FlakyStore {
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let read = self.read(object, range.start, &mut bytes);
-        reply.done(read.map(|()| bytes));
+        reply.complete(read.map(|()| bytes));
     }
 }
 

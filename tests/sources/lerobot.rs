@@ -36,7 +36,7 @@ pub(crate) fn options(answer: &Json) -> LeRobotOptions {
 }
 
 fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
-    LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
+    LeRobot::open_with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
 fn crc32(bytes: &[u8]) -> u32 {
@@ -202,7 +202,7 @@ fn episodes_and_splits_choose_the_samples() {
         }
         let copy = writable(version);
         edit(copy.path(), "meta/info.json", "\"train\": \"0:3\"", "\"train\": \"0:2\", \"test\": \"2:3\"");
-        let with = |options: LeRobotOptions| LeRobot::with(copy.path(), &options, &Options::new());
+        let with = |options: LeRobotOptions| LeRobot::open_with(copy.path(), &options, &Options::new());
         let test = with(LeRobotOptions::new().split("test")).unwrap();
         check_samples(&test, &serde_json::json!({ "items": items[8..] }));
         let cause = |options: LeRobotOptions| with(options).unwrap_err().to_string();
@@ -218,7 +218,7 @@ fn episodes_and_splits_choose_the_samples() {
 #[test]
 fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     let cause = |options: LeRobotOptions| {
-        LeRobot::with(fixture("lerobot/v30"), &options, &Options::new()).unwrap_err().to_string()
+        LeRobot::open_with(fixture("lerobot/v30"), &options, &Options::new()).unwrap_err().to_string()
     };
     let new = LeRobotOptions::new;
     let e = cause(new().delta_timestamps("action", [0.0, 0.16]));
@@ -227,7 +227,7 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     assert!(e.contains(message), "{e}");
     for (offset, tolerance, valid) in [(0.00009, 1e-4, true), (0.00011, 1e-4, false), (0.04, 0.05, true)] {
         let options = new().delta_timestamps("action", [0.1 + offset]).tolerance_s(tolerance);
-        assert_eq!(LeRobot::with(fixture("lerobot/v30"), &options, &Options::new()).is_ok(), valid, "{offset}");
+        assert_eq!(LeRobot::open_with(fixture("lerobot/v30"), &options, &Options::new()).is_ok(), valid, "{offset}");
     }
     for (options, message) in [
         (new().delta_timestamps("action", [f64::NAN]), "NaN s is not a multiple"),
@@ -279,7 +279,7 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
         assert!((0..15).all(|index| set.read(index, &mut scratch).is_ok()));
         let top = "observation.images.top";
         for options in [LeRobotOptions::new().features([top]), LeRobotOptions::new().delta_indices(top, [0])] {
-            let e = LeRobot::with(copy.path(), &options, &Options::new()).unwrap_err().to_string();
+            let e = LeRobot::open_with(copy.path(), &options, &Options::new()).unwrap_err().to_string();
             let message = match (cfg!(feature = "video"), version) {
                 (true, "v21") => "video_path is missing",
                 (true, _) => "no column \"videos/observation.images.top/chunk_index\"",
@@ -375,12 +375,12 @@ fn rows_that_contradict_the_metadata_fail() {
     // A doubled frame rate contradicts the timestamps.
     let copy = writable("v30");
     edit(copy.path(), "meta/info.json", "\"fps\": 10", "\"fps\": 20");
-    let set =
-        LeRobot::with(copy.path(), &LeRobotOptions::new().delta_indices("action", [0, 2]), &Options::new()).unwrap();
+    let set = LeRobot::open_with(copy.path(), &LeRobotOptions::new().delta_indices("action", [0, 2]), &Options::new())
+        .unwrap();
     let e = set.select_fields(&["action".to_owned()]).unwrap().read(0, &mut Vec::new()).unwrap_err().to_string();
     assert!(e.contains("the frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"), "{e}");
     let loose = LeRobotOptions::new().delta_indices("action", [0, 2]).tolerance_s(0.06);
-    assert!(LeRobot::with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());
+    assert!(LeRobot::open_with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());
     let copy = writable("v21");
     edit(copy.path(), "meta/tasks.jsonl", "\"task_index\": 1", "\"task_index\": 9");
     let set = LeRobot::open(copy.path()).unwrap();
@@ -434,8 +434,9 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
         check_samples(&*stored.open("mem://set").unwrap(), &answers(version)[0]);
         let options = || LeRobotOptions::new().delta_indices("action", -1..2);
         let local = |with: fn(Loader) -> Loader| epoch(with(loader(opened(version, &options()))));
-        let there =
-            |with: fn(Loader) -> Loader| epoch(with(loader(LeRobot::with("mem://set", &options(), &stored).unwrap())));
+        let there = |with: fn(Loader) -> Loader| {
+            epoch(with(loader(LeRobot::open_with("mem://set", &options(), &stored).unwrap())))
+        };
         let ways: [fn(Loader) -> Loader; 3] =
             [|loader| loader, |loader| loader.shuffle(7), |loader| loader.shuffle(7).rank(1, 2).workers(3)];
         for with in ways {

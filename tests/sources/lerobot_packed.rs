@@ -24,7 +24,7 @@ fn packed(version: &str, target: &Path) -> Report {
 }
 
 fn with(path: &Path, options: &LeRobotOptions) -> Result<LeRobot> {
-    LeRobot::with(path, options, &Options::new())
+    LeRobot::open_with(path, options, &Options::new())
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
     let original = batches(with(&fixture("lerobot/v30"), &options).unwrap());
     assert_eq!(local, original);
     let opening = Options::new().store("mem", Arc::new(objects.clone()));
-    let stored = LeRobot::with("mem://robots/packed", &options, &opening).unwrap();
+    let stored = LeRobot::open_with("mem://robots/packed", &options, &opening).unwrap();
     assert_eq!(batches(stored), original);
 }
 
@@ -297,7 +297,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
-    let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();
+    let set = LeRobot::open_with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();
     Pack::new(&set).frames(true).to(&other).unwrap();
     fs::remove_file(path.join("frames.tar")).unwrap();
     fs::copy(other.join("frames.tar"), path.join("frames.tar")).unwrap();

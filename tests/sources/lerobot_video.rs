@@ -98,7 +98,7 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
     }
     let deltas = answers[1]["delta_timestamps"][FRONT].as_array().unwrap();
     let options = LeRobotOptions::new().delta_timestamps(FRONT, deltas.iter().map(|delta| delta.as_f64().unwrap()));
-    let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options, &Options::new()).unwrap();
+    let set = LeRobot::open_with(fixture("lerobot").join("v30_video"), &options, &Options::new()).unwrap();
     for (index, item) in answers[1]["items"].as_array().unwrap().iter().enumerate() {
         let actual = frames(&set, index, FRONT);
         let expected = item[FRONT].as_array().unwrap();
@@ -151,7 +151,7 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
 fn batches_do_not_depend_on_workers_and_resumption() {
     let options = || LeRobotOptions::new().delta_indices(FRONT, -2..2);
     let open = || {
-        let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
+        let set = LeRobot::open_with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
         Loader::source(set)
     };
     let single_worker = batches(open(), 1, 0, 0);
@@ -176,7 +176,7 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
             fs::copy(&video, folder.path().join(dest)).unwrap();
         }
         let options = LeRobotOptions::new().delta_indices(FRONT, -2..2);
-        let open = || LeRobot::with(folder.path(), &options, &Options::new()).unwrap();
+        let open = || LeRobot::open_with(folder.path(), &options, &Options::new()).unwrap();
         let single_worker = batches(Loader::source(open()), 1, 0, 0);
         assert_eq!(single_worker.len(), 5);
         assert_eq!(single_worker, batches(Loader::source(open()), 8, 0, 0), "{name}");
@@ -215,7 +215,7 @@ fn frames_at_a_different_time_fail() {
     assert!(e.contains("the nearest is frame") && e.contains("tolerance_s=0.0001"), "{e}");
     assert!(set.read(6, &mut scratch).is_ok());
     let loose = LeRobotOptions::new().tolerance_s(0.05);
-    let set = LeRobot::with(folder.path(), &loose, &Options::new()).unwrap();
+    let set = LeRobot::open_with(folder.path(), &loose, &Options::new()).unwrap();
     assert!(set.read(3, &mut scratch).is_ok());
 }
 
@@ -281,7 +281,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
         let set = LeRobot::open(folder.path()).unwrap();
         let fields = set.fields().unwrap();
         assert!(fields.contains(&WRIST.to_owned()) && !fields.contains(&FRONT.to_owned()), "{fields:?}");
-        let e = LeRobot::with(folder.path(), &front_only, &Options::new()).unwrap_err().to_string();
+        let e = LeRobot::open_with(folder.path(), &front_only, &Options::new()).unwrap_err().to_string();
         assert!(e.contains(message), "{e}");
     }
 }

@@ -44,11 +44,11 @@ impl Throttled {
             let mut free = Instant::now();
             for (sent, reply, bytes) in waiting {
                 thread::sleep((sent + DELAY).max(free).saturating_duration_since(Instant::now()));
-                reply.first_byte();
+                reply.record_first_byte();
                 let len = bytes.as_ref().map_or(0, Vec::len);
                 thread::sleep(Duration::from_secs_f64(len as f64 / rate));
                 free = Instant::now();
-                reply.done(bytes);
+                reply.complete(bytes);
             }
         });
         Throttled {
@@ -126,7 +126,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert!(network.time_to_first_byte.seconds <= network.responses.seconds);
             assert_eq!((network.hit_rate(), network.has_cache), (None, false));
             let verdict = stats.verdict();
-            assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}\n{stats}");
+            assert_eq!(verdict.bottleneck, Bottleneck::Network, "{verdict}\n{stats}");
             for words in ["network-bound\n", "first byte after", "region of the store", "a local disk cache"] {
                 assert!(verdict.text.contains(words), "{words}: {verdict}");
             }
@@ -232,7 +232,7 @@ impl Refusing {
                     let count = tried.entry((object.url.clone(), range.start)).or_default();
                     *count += 1;
                     is_up |= *count > tries;
-                    reply.done(match is_up {
+                    reply.complete(match is_up {
                         true => Ok(contents[&object.url][range.start as usize..range.end as usize].to_vec()),
                         false => Err(Error::in_source("connection refused").transient()),
                     });

@@ -100,7 +100,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let (length, window) = (1 + dice(50) as usize, 1 + dice(30) as usize);
         let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
         let packing = Packing::new(length, END).window_documents(window).pad_token_id(PADDING).max_documents(limit);
-        let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
+        let source = PackedTokens::open_with(folder.path(), kind, packing, dice(2) == 0)?;
         let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
         let keyed_rows: Vec<(String, &Row)> = expected
             .iter()

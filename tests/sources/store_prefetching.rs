@@ -147,10 +147,10 @@ impl Store for Faulty {
             6..9 => {
                 thread::spawn(move || {
                     thread::sleep(Duration::from_micros(300 * fault));
-                    reply.done(result);
+                    reply.complete(result);
                 });
             }
-            _ => reply.done(result),
+            _ => reply.complete(result),
         }
     }
 }
@@ -355,7 +355,7 @@ impl Store for Trips {
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
         let bytes = self.files.bytes(object, range);
-        self.send.send(Box::new(move || reply.done(Ok(bytes)))).unwrap();
+        self.send.send(Box::new(move || reply.complete(Ok(bytes)))).unwrap();
     }
 }
 

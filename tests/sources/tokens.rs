@@ -90,7 +90,7 @@ fn windows_equal_slices_of_the_files() {
         for (length, stride) in [(40, 40), (41, 40), (40, 7), (40, 60), (1, 1), (500, 1)] {
             let expected = windows(&files, length, stride);
             for mapped in [true, false] {
-                let source = TokenFile::with(folder.path(), kind, (length, stride), mapped).unwrap();
+                let source = TokenFile::open_with(folder.path(), kind, (length, stride), mapped).unwrap();
                 assert_eq!(source.len(), expected.len(), "{length} every {stride}");
                 let (mut scratch, mut keys) = (Vec::new(), std::collections::HashSet::new());
                 for (index, expected) in expected.iter().enumerate() {

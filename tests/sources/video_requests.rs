@@ -67,7 +67,7 @@ impl Store for SlowStore {
             let mut bytes = vec![0; (range.end - range.start) as usize];
             let answer = store.objects.read(&object, range.start, &mut bytes).map(|()| bytes);
             store.in_flight.fetch_sub(1, Ordering::SeqCst);
-            reply.done(answer);
+            reply.complete(answer);
         });
     }
 }
@@ -190,7 +190,7 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
         assert_eq!(local.len(), 60);
-        let set = Clips::with("mem://set", &options, &store_options).unwrap();
+        let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
         assert!(clips(loader(set).workers(3), 0) == local);
 
         let groups = groups(&track);
@@ -198,7 +198,7 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
         for (_, key, _) in &local {
             let first: usize = key.strip_prefix("a/frame_").unwrap().parse().unwrap();
             for frame in [first, first + 2, first + 4] {
-                let packet = track.packets()[track.packet_of(frame)];
+                let packet = track.packets()[track.packet_index(frame)];
                 let group = groups.iter().find(|group| group.contains(&packet.offset)).unwrap();
                 expected.insert((group.start, group.end));
             }
@@ -225,7 +225,7 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), epoch);
             store.fetched.lock().unwrap().clear();
             store.read.lock().unwrap().clear();
-            let set = Clips::with("mem://set", &options, &store_options).unwrap();
+            let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), epoch) == local, "epoch {epoch}");
             let groups: BTreeSet<_> = groups(&track).iter().map(|group| (group.start, group.end)).collect();
             let found: Vec<_> =
@@ -253,7 +253,7 @@ fn a_drawn_clip_has_the_frames_of_the_same_choice() {
         set(),
         Arc::new(Concat::match_labels_by_name(vec![set(), set()]).unwrap()),
         Arc::new(Zip::by_index(vec![set(), set()]).unwrap().with_prefix(0, "other").unwrap()),
-        Classes::new(["y", "x"]).unwrap().number(set()).unwrap(),
+        Classes::new(["y", "x"]).unwrap().relabel(set()).unwrap(),
     ] {
         let (mut all, mut drawn) = (Vec::new(), Vec::new());
         let mut choices = BTreeSet::new();
@@ -288,7 +288,7 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
             Arc::new(Concat::keep_labels(vec![set(), Arc::new(zip), set()]).unwrap())
         };
         let local = joined(&|| Arc::new(Clips::open(folder.path(), &options).unwrap()));
-        let stored = joined(&|| Arc::new(Clips::with("mem://set", &options, &store_options).unwrap()));
+        let stored = joined(&|| Arc::new(Clips::open_with("mem://set", &options, &store_options).unwrap()));
         let expected = clips(loader(local.clone()), 1);
         assert_eq!(expected.len(), 60);
         let mut found = thread::scope(|scope| {
@@ -341,7 +341,7 @@ fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
             let options = ClipsOptions::new(3).stride(9).clips_per_video(6);
             let store_options = Options::new().store("mem", Arc::new(store.clone()));
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
-            let set = Clips::with("mem://set", &options, &store_options).unwrap();
+            let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), 0) == local, "gap {gap}, {is_reversed}");
             assert_eq!(!store.fetched.lock().unwrap().is_empty(), is_prefetched, "gap {gap}, {is_reversed}");
             let on_demand = store.read.lock().unwrap().iter().any(|(_, range)| range.end > start + 8);
@@ -360,7 +360,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
         let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
         for groups in [0, 1, 5] {
             store.fetched.lock().unwrap().clear();
-            let set = Clips::with("mem://set", &options, &store_options).unwrap();
+            let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
             let prefetcher =
@@ -394,7 +394,7 @@ fn a_video_that_changes_in_the_store_is_an_error() {
         let (_folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).clips_per_video(8).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
-        let set = Arc::new(Clips::with("mem://set", &options, &store_options).unwrap());
+        let set = Arc::new(Clips::open_with("mem://set", &options, &store_options).unwrap());
         clips(loader(set.clone()), 0);
         let mut file = one_hour().0;
         let last = file.len() - 1;
@@ -418,7 +418,7 @@ fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
         let options = ClipsOptions::new(3).clips_per_video(20);
         let store_options = Options::new().store("mem", Arc::new(store));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
-        let set = Clips::with("mem://set", &options, &store_options).unwrap();
+        let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
         let mut batches = loader(set).batch_size(1).workers(3).host().unwrap();
         let (found, errors): (Vec<_>, Vec<_>) = batches.epoch(0).partition(Result::is_ok);
         let mut found: Vec<_> = found.into_iter().flat_map(rows).collect();
@@ -470,8 +470,8 @@ fn frames_of_robots_in_a_store_are_prefetched() {
         // The last order returns to the group of pictures of its first frame.
         for deltas in [[-3, 0, 1], [0, -3, 1]] {
             let options = LeRobotOptions::new().delta_indices(cameras[0], deltas);
-            let local = batches(LeRobot::with(&folder, &options, &Options::new()).unwrap());
-            let set = LeRobot::with("mem://arm", &options, &store_options).unwrap();
+            let local = batches(LeRobot::open_with(&folder, &options, &Options::new()).unwrap());
+            let set = LeRobot::open_with("mem://arm", &options, &store_options).unwrap();
             (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
             store.fetched.lock().unwrap().clear();
             store.read.lock().unwrap().clear();

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use warpfeed_video::record::{Record, start};
+use warpfeed_video::record::{Record, write_header};
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{FrameDecoder, Track, open};
 
@@ -22,8 +22,9 @@ const MAX_PIXELS: u32 = 1 << 28;
 
 fn record(file: &[u8], track: &Track, frame: usize, out: &mut Vec<u8>) {
     out.clear();
-    let needed = track.needed(frame);
-    start(track.config(), 1, "", needed.len() as u32, out).expect("every codec that `open` accepts can be recorded");
+    let needed = track.packets_for(frame);
+    write_header(track.config(), 1, "", needed.len() as u32, out)
+        .expect("every codec that `open` accepts can be recorded");
     for packet in needed {
         out.extend(packet.size.to_le_bytes());
         out.extend(&file[packet.offset as usize..][..packet.size as usize]);
@@ -51,7 +52,7 @@ fn frames_per_second(file: &[u8], track: &Track, threads: usize, runs: &[Range<u
                         });
                         result.expect("the video is intact");
                     }
-                    decoder.rest();
+                    decoder.release_gpu_decoder();
                 }
             });
         }
@@ -76,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut first, mut bytes) = (FrameDecoder::new(MAX_PIXELS, 0), Vec::new());
     record(&file, &track, 0, &mut bytes);
     first.decode(&Record::parse(&bytes)?, &[], |_| Ok(()))?;
-    first.rest();
+    first.release_gpu_decoder();
     let sequential: Vec<_> = (0..frames).step_by(8).map(|first| first..frames.min(first + 8)).collect();
     let single: Vec<_> = (0..frames).map(|_| random(frames)).map(|frame| frame..frame + 1).collect();
     let clips: Vec<_> = (0..frames / 8).map(|_| random(frames - 7)).map(|first| first..first + 8).collect();

@@ -4,7 +4,7 @@
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::frame::Planes;
-use crate::record::{Record, unsupported};
+use crate::record::{Record, unsupported_message};
 
 /// Decodes the frames of records. If a record continues the group of pictures of the previous
 /// record, only its new packets are decoded.
@@ -29,7 +29,7 @@ pub fn check(codec: Codec) -> Result<()> {
         Codec::Av1 => Ok(()),
         #[cfg(feature = "nvdec")]
         Codec::H264 | Codec::Hevc | Codec::Vp9 => crate::nvdec::check(codec),
-        codec => Err(Error::unsupported(unsupported(codec))),
+        codec => Err(Error::unsupported(unsupported_message(codec))),
     }
 }
 
@@ -47,25 +47,25 @@ impl FrameDecoder {
     }
 
     /// Returns the number of packets that were decoded since the decoder was created.
-    pub fn decoded(&self) -> u64 {
+    pub fn decoded_packets(&self) -> u64 {
         let packet_count = 0;
         #[cfg(feature = "av1")]
-        let packet_count = packet_count + self.av1.decoded();
+        let packet_count = packet_count + self.av1.decoded_packets();
         #[cfg(feature = "nvdec")]
-        let packet_count = packet_count + self.nvdec.decoded();
+        let packet_count = packet_count + self.nvdec.decoded_packets();
         packet_count
     }
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
     /// this method between the frames of a clip, because a different thread may then take the
     /// decoder, whose state makes the next frame cheap.
-    pub fn rest(&mut self) {
+    pub fn release_gpu_decoder(&mut self) {
         #[cfg(feature = "nvdec")]
-        self.nvdec.rest();
+        self.nvdec.release();
     }
 
     /// Estimates how many bytes of host memory decoding a frame of this size allocates.
-    pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
+    pub fn estimate_memory(codec: Codec, width: u32, height: u32) -> u64 {
         let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
         (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
     }
@@ -92,7 +92,7 @@ impl FrameDecoder {
             #[cfg(feature = "nvdec")]
             Codec::H264 | Codec::Hevc | Codec::Vp9 => self.nvdec.decode(record, later, show),
             codec => {
-                let text = unsupported(codec);
+                let text = unsupported_message(codec);
                 Err(Error::unsupported(if record.label.is_empty() {
                     text
                 } else {

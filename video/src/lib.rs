@@ -16,7 +16,7 @@
 //! let file = std::fs::File::open("episode_000000.mp4")?;
 //! let track = warpfeed_video::open(&file)?;
 //! let frame = track.frame_at(1.5, 1e-4).expect("a frame at 1.5 s");
-//! for packet in track.needed(frame) {
+//! for packet in track.packets_for(frame) {
 //!     println!("{} bytes from byte {}", packet.size, packet.offset);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -10,7 +10,7 @@
 //! | 1 | EXIF orientation |
 //! | 2 | length of the label |
 //! | 4, 4 | width and height of the stored frame |
-//! | 4 | number of packets, or [`ALL`] if the packets extend to the end of the data |
+//! | 4 | number of packets, or [`ALL_PACKETS`] if the packets extend to the end of the data |
 //! | 4 | length of the codec's configuration record |
 //! | | the label, UTF-8 text that names the file and the frame in messages |
 //! | | the codec's configuration record |
@@ -30,7 +30,7 @@ pub const MAGIC: &[u8; 8] = b"WFvideo\x01";
 ///
 /// Any prefix of such a record that ends after a packet is a valid record. The frames of a group of
 /// pictures can therefore share the bytes of the longest record.
-pub const ALL: u32 = u32::MAX;
+pub const ALL_PACKETS: u32 = u32::MAX;
 
 const HEADER_LEN: usize = 28;
 
@@ -63,9 +63,9 @@ pub struct Record<'a> {
 /// # Errors
 ///
 /// If records do not support the codec, or if an allocation fails.
-pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
+pub fn write_header(config: &CodecConfig, orientation: u8, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
-    let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
+    let codec = codec.ok_or_else(|| Error::unsupported(unsupported_message(config.codec)))? as u8 + 1;
     // The label is only for messages, so a label of 2^16 bytes or more is truncated.
     let label_end =
         (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
@@ -83,7 +83,7 @@ pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out
 }
 
 /// Returns the error message for a codec that cannot be decoded, with advice.
-pub fn unsupported(codec: Codec) -> String {
+pub fn unsupported_message(codec: Codec) -> String {
     if codec == Codec::Av1 {
         return "the video is encoded with AV1: build with the Cargo feature \"av1\" to decode it".to_owned();
     }
@@ -138,7 +138,7 @@ impl<'a> Record<'a> {
         while let Some((_, after)) = split_packet(rest) {
             (rest, actual_count) = (after, actual_count + 1);
         }
-        let count = if listed_count == ALL { actual_count } else { listed_count };
+        let count = if listed_count == ALL_PACKETS { actual_count } else { listed_count };
         if actual_count != count || count == 0 || !rest.is_empty() {
             return Err(damaged_record(&format!(
                 "found {actual_count} complete packets, but the header lists {listed_count}"
@@ -152,7 +152,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the number of packets.
-    pub fn count(&self) -> usize {
+    pub fn packet_count(&self) -> usize {
         self.count as usize
     }
 

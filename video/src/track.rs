@@ -27,13 +27,13 @@ pub struct Time {
     /// Number of ticks.
     pub ticks: i64,
     /// Number of ticks per second.
-    pub per_second: u64,
+    pub ticks_per_second: u64,
 }
 
 impl Time {
     /// Returns the nearest double-precision number of seconds.
     pub fn seconds(self) -> f64 {
-        self.ticks as f64 / self.per_second as f64
+        self.ticks as f64 / self.ticks_per_second as f64
     }
 }
 
@@ -117,7 +117,7 @@ impl Track {
     ///
     /// # Panics
     /// If there is no such frame.
-    pub fn packet_of(&self, frame: usize) -> usize {
+    pub fn packet_index(&self, frame: usize) -> usize {
         self.shown_packets[frame] as usize
     }
 
@@ -126,7 +126,7 @@ impl Track {
     /// # Panics
     /// If there is no such frame.
     pub fn time(&self, frame: usize) -> Time {
-        Time { ticks: self.packets[self.packet_of(frame)].time, per_second: self.ticks_per_second }
+        Time { ticks: self.packets[self.packet_index(frame)].time, ticks_per_second: self.ticks_per_second }
     }
 
     /// Returns the frame nearest to `seconds`, if its presentation time is within `tolerance`. If
@@ -145,7 +145,7 @@ impl Track {
             .shown_packets
             .partition_point(|&packet| {
                 let ticks = self.packets[packet as usize].time;
-                Time { ticks, per_second: self.ticks_per_second }.seconds() < seconds
+                Time { ticks, ticks_per_second: self.ticks_per_second }.seconds() < seconds
             })
             .min(last_frame);
         match next_frame.checked_sub(1) {
@@ -160,19 +160,19 @@ impl Track {
     ///
     /// # Panics
     /// If there is no such frame.
-    pub fn start_of(&self, frame: usize) -> usize {
-        let packet = self.packet_of(frame);
+    pub fn start_packet(&self, frame: usize) -> usize {
+        let packet = self.packet_index(frame);
         let time = self.packets[packet].time;
         let is_start = |packet: &Packet| packet.is_key && packet.time <= time;
         self.packets[..=packet].iter().rposition(is_start).unwrap_or(0)
     }
 
     /// Returns the packets that must be decoded to show a frame, in decoding order: from the packet
-    /// at [`start_of`](Self::start_of) to the packet of the frame.
+    /// at [`start_packet`](Self::start_packet) to the packet of the frame.
     ///
     /// # Panics
     /// If there is no such frame.
-    pub fn needed(&self, frame: usize) -> &[Packet] {
-        &self.packets[self.start_of(frame)..=self.packet_of(frame)]
+    pub fn packets_for(&self, frame: usize) -> &[Packet] {
+        &self.packets[self.start_packet(frame)..=self.packet_index(frame)]
     }
 }

@@ -159,13 +159,13 @@ impl Annotated {
         self.samples += usize::from(annotations.has_boxes);
         self.samples_without_boxes += usize::from(annotations.has_boxes && boxes == 0);
         self.most_boxes = self.most_boxes.max(boxes);
-        self.crowds += annotations.crowds;
-        self.labeled_points += annotations.labeled_points;
+        self.crowds += annotations.crowd_count;
+        self.labeled_points += annotations.labeled_point_count;
         self.box_masks += usize::from(annotations.has_masks);
-        self.masks += usize::from(annotations.mask.is_some());
+        self.masks += usize::from(annotations.mask_pixel_counts.is_some());
         annotations.classes.iter().for_each(|class| *self.classes.entry(*class).or_default() += 1);
         annotations
-            .mask
+            .mask_pixel_counts
             .iter()
             .flatten()
             .for_each(|(value, pixels)| *self.mask_values.entry(*value).or_default() += pixels);

@@ -40,12 +40,12 @@ impl Overlay {
                 continue;
             };
             examined_count += 1;
-            overlay.draws_mask &= annotations.mask.is_some();
+            overlay.draws_mask &= annotations.mask_pixel_counts.is_some();
             overlay.draws_box_masks &= annotations.has_masks || annotations.boxes.is_empty();
             let total = &mut overlay.annotations;
             total.has_boxes |= annotations.has_boxes;
             total.has_masks |= annotations.has_masks;
-            total.points = total.points.max(annotations.points);
+            total.points_per_box = total.points_per_box.max(annotations.points_per_box);
             if total.classes.is_empty() {
                 total.classes = annotations.classes;
             }
@@ -59,7 +59,7 @@ impl Overlay {
             loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
         }
         if self.annotations.has_boxes {
-            loader = loader.field("boxes", self.annotations.kind(MAX_BOXES, self.draws_box_masks));
+            loader = loader.field("boxes", self.annotations.boxes_field(MAX_BOXES, self.draws_box_masks));
         }
         loader
     }
@@ -115,8 +115,10 @@ impl Overlay {
             tile.outline(corners, class_color(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
         }
         if let Some(points) = batch.field("boxes.points").and_then(|points| points.as_f32()) {
-            let points_per_sample = MAX_BOXES * self.annotations.points * 3;
-            for point in points[row * points_per_sample..][..count * self.annotations.points * 3].as_chunks::<3>().0 {
+            let points_per_sample = MAX_BOXES * self.annotations.points_per_box * 3;
+            for point in
+                points[row * points_per_sample..][..count * self.annotations.points_per_box * 3].as_chunks::<3>().0
+            {
                 tile.draw_point(*point);
             }
         }

@@ -59,7 +59,7 @@ impl Requests {
                 * block_samples.div_ceil((MAX_REQUEST_BYTES / sample_bytes).max(1)),
             window: (block_samples * WINDOW_BLOCKS) as usize,
             is_paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
-            is_slow: verdict.limit == Bottleneck::Network
+            is_slow: verdict.bottleneck == Bottleneck::Network
                 && network.time_to_first_byte.p50_seconds >= SLOW_SECONDS
                 && request_bytes < LARGE_REQUEST_BYTES,
             has_refusals: network.refusals > 0,
@@ -147,7 +147,7 @@ mod tests {
         (stats.read.count, stats.read.seconds) = (1_000, 4.0);
         stats.network = Some(network);
         let verdict = stats.verdict();
-        assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}");
+        assert_eq!(verdict.bottleneck, Bottleneck::Network, "{verdict}");
         Requests::estimate(Path::new(path), "tar", samples, 110_000, &stats, &verdict).unwrap()
     }
 

@@ -94,7 +94,7 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("cache");
     let store = warpfeed_stores::Cache::open(&path, 1 << 20).unwrap().store(std::sync::Arc::new(Zeros));
-    let keep = store.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
+    let keep = store.object_cache(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
     for url in ["s3://b/one/x.tar", "s3://b/one/y.tar", "s3://b/two/x.tar"] {
         keep.offer(&store.object(url).unwrap(), 0, &[1; 5000], 0, BatchIndex::default());
     }

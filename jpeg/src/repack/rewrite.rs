@@ -68,19 +68,19 @@ fn output_grid(header: &Header) -> Result<Grid> {
     if !is_single_component && blocks > 10 {
         return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU; the limit is 10")));
     }
-    let (across, down) = if is_single_component { frame.blocks(0) } else { frame.mcus() };
+    let (mcus_per_row, mcu_rows) = if is_single_component { frame.blocks(0) } else { frame.mcus() };
     let width = if is_single_component { 8 } else { 8 * frame.max_sampling().0 };
-    Ok(Grid { across, down, interval: segment_mcus(across, width) })
+    Ok(Grid { mcus_per_row, mcu_rows, restart_interval: segment_mcus(mcus_per_row, width) })
 }
 
-/// Returns the number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
+/// Returns the number of MCUs in a restart segment. An MCU is `width` pixels wide.
 ///
 /// Narrow segments match crops more closely and allow more parallelism. However, a segment costs
 /// about five bytes: its marker, the padding of the last byte, and the DC differences that restart
 /// from zero. For segments of less than 32 pixels (4 blocks), this cost exceeds 3 % at usual
 /// qualities.
-fn segment_mcus(across: u32, width: u32) -> u32 {
-    across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
+fn segment_mcus(mcus_per_row: u32, width: u32) -> u32 {
+    mcus_per_row.div_ceil(8).clamp(32 / width, 64 / width).min(mcus_per_row)
 }
 
 fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {

@@ -40,10 +40,10 @@ pub(super) struct Tokens {
 
 /// The MCUs of the rewritten file.
 pub(super) struct Grid {
-    pub(super) across: u32,
-    pub(super) down: u32,
+    pub(super) mcus_per_row: u32,
+    pub(super) mcu_rows: u32,
     /// Number of MCUs per restart segment. A segment may extend past the end of a row.
-    pub(super) interval: u32,
+    pub(super) restart_interval: u32,
 }
 
 impl Default for Tokens {
@@ -105,13 +105,13 @@ impl Tokens {
         let mut bits = BitReader::new(bytes, header.scan.data_offset);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
         let mut restarts = 0;
-        for mcu in 0..grid.across * grid.down {
+        for mcu in 0..grid.mcus_per_row * grid.mcu_rows {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
                 bits.restart((restarts & 7) as u8)?;
                 restarts += 1;
                 last_read = [0; 4];
             }
-            if mcu > 0 && mcu % grid.interval == 0 {
+            if mcu > 0 && mcu % grid.restart_interval == 0 {
                 self.segment_ends.push(self.symbols.len());
                 last_written = [0; 4];
             }
@@ -126,11 +126,11 @@ impl Tokens {
                     return Err(Error::new(format!("jpeg MCU {mcu} has {cause}")));
                 }
             }
-            if mcu + 1 == grid.across * grid.down {
+            if mcu + 1 == grid.mcus_per_row * grid.mcu_rows {
                 bits.end_segment();
             }
             if bits.fault_count > 0 {
-                let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
+                let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.mcus_per_row * grid.mcu_rows);
                 return Err(Error::new(cause));
             }
         }
@@ -172,12 +172,12 @@ impl Tokens {
             return Err(Error::new(damage));
         }
         let mut last_dc = [0; 4];
-        for mcu in 0..grid.across * grid.down {
-            if mcu > 0 && mcu % grid.interval == 0 {
+        for mcu in 0..grid.mcus_per_row * grid.mcu_rows {
+            if mcu > 0 && mcu % grid.restart_interval == 0 {
                 self.segment_ends.push(self.symbols.len());
                 last_dc = [0; 4];
             }
-            let (x, y) = ((mcu % grid.across) as usize, (mcu / grid.across) as usize);
+            let (x, y) = ((mcu % grid.mcus_per_row) as usize, (mcu / grid.mcus_per_row) as usize);
             for (i, (h, v)) in mcu_blocks(frame) {
                 let plane = &coefficients.planes()[i];
                 let (columns, rows) = frame.blocks(i);
@@ -289,7 +289,8 @@ mod tests {
             let header = Header::read(bytes).unwrap();
             let (across, down) = header.frame.blocks(0);
             let mut tokens = Tokens::default();
-            let result = tokens.read(bytes, &header, &Grid { across, down, interval: across });
+            let result =
+                tokens.read(bytes, &header, &Grid { mcus_per_row: across, mcu_rows: down, restart_interval: across });
             assert_eq!(result.is_err(), is_damaged);
             assert!(tokens.coefficients.memory() >= (width * height * 2) as usize);
             tokens.trim();

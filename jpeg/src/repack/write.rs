@@ -49,7 +49,7 @@ pub(super) fn append_frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64
 /// Appends the lengths of the restart segments, DHT, DRI, SOS, the coded `tokens`, and EOI.
 pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
     let components = header.frame.components();
-    let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
+    let segments = (grid.mcus_per_row * grid.mcu_rows).div_ceil(grid.restart_interval) as usize;
     let lengths_offset = append_placeholder_lengths(out, segments);
     let mut codes = [(0u16, 0u8); SYMBOL_COUNT];
     let mut bits = 0;
@@ -67,7 +67,7 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
             bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));
         }
     }
-    append_segment(out, 0xdd, &[&(grid.interval as u16).to_be_bytes()]);
+    append_segment(out, 0xdd, &[&(grid.restart_interval as u16).to_be_bytes()]);
     let mut body = vec![components.len() as u8];
     components.iter().enumerate().for_each(|(i, c)| body.extend([c.id, 0x11 * table_group(i) as u8]));
     body.extend([0, 63, 0]);

@@ -135,14 +135,14 @@ impl PackedTokens {
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a token, or if a file
     ///   is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, packing: Packing) -> Result<Self> {
-        Self::with(path, kind, packing, true)
+        Self::open_with(path, kind, packing, true)
     }
 
     /// Like [`open`](PackedTokens::open), but maps the files into memory only if `mapped` is true.
     ///
     /// # Errors
     /// See [`open`](PackedTokens::open).
-    pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
+    pub fn open_with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
         packing.check(kind)?;
         let files = open_files(path, kind, mapped, |file, tokens| PackedFile::find(file, tokens, kind, &packing))?;

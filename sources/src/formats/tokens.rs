@@ -145,7 +145,7 @@ impl TokenFile {
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or
     ///   if a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
-        Self::with(path, kind, (length, stride), true)
+        Self::open_with(path, kind, (length, stride), true)
     }
 
     /// Like [`open`](TokenFile::open). If `mapped` is false, the files are not mapped into memory,
@@ -153,7 +153,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// See [`open`](TokenFile::open).
-    pub fn with(
+    pub fn open_with(
         path: impl AsRef<Path>,
         kind: TokenType,
         (length, stride): (usize, usize),
@@ -254,14 +254,14 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
                 npy.header_for_message()
             )));
         };
-        if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
+        if (npy.kind, npy.item_size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
             return Err(Error::config(format!(
                 "the tokens are {}, but the dataset was opened as {name}: open it with the type in the file",
                 npy.header_for_message()
             )));
         }
-        (npy.start as u64, *count as u64)
+        (npy.data_offset as u64, *count as u64)
     } else if let Some((declared_type, count)) = parse_llm_c(start)? {
         if declared_type != kind {
             let (declared_type, name) = (declared_type.name(), kind.name());

@@ -96,7 +96,7 @@ impl Classes {
     /// # use std::sync::Arc;
     /// # use warpfeed_sources::{Classes, Memory, OwnedSample, Source};
     /// let dogs = Memory::new(vec![OwnedSample::new("a").label(0)]).with_classes(["dog"]);
-    /// let listed = Classes::new(["cat", "dog"])?.number(Arc::new(dogs))?;
+    /// let listed = Classes::new(["cat", "dog"])?.relabel(Arc::new(dogs))?;
     /// assert_eq!(listed.label(0, &mut Vec::new())?, Some(1));
     /// # Ok::<(), warpfeed_sources::Error>(())
     /// ```
@@ -104,13 +104,13 @@ impl Classes {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the source has a class that is not in the
     /// list. The message names the class.
-    pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-        self.number_with(source, false)
+    pub fn relabel(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        self.relabel_with(source, false)
     }
 
-    /// Like [`number`](Classes::number), but if `allows_unknown` is true, the error for a class
+    /// Like [`relabel`](Classes::relabel), but if `allows_unknown` is true, the error for a class
     /// that is not in the list is returned only when one of its samples is read.
-    pub(crate) fn number_with(&self, source: Arc<dyn Source>, allows_unknown: bool) -> Result<Arc<dyn Source>> {
+    pub(crate) fn relabel_with(&self, source: Arc<dyn Source>, allows_unknown: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
         }

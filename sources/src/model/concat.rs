@@ -195,7 +195,7 @@ impl Source for Concat {
         let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);
         // Scale the requested bytes to at most 2^64, so that the product fits in 128 bits.
         let unit = total_bytes.div_ceil(1 << 64);
-        let share = |bytes: u128| (bytes / unit * order.bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
+        let share = |bytes: u128| (bytes / unit * order.budget_bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
         let mut prefetchers = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
             prefetchers.extend(
@@ -361,7 +361,7 @@ mod tests {
             Ok(Sample::new(""))
         }
         fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-            self.0.lock().unwrap().push(order.bytes());
+            self.0.lock().unwrap().push(order.budget_bytes());
             None
         }
         fn prefetch_bytes(&self) -> usize {
@@ -402,8 +402,8 @@ mod tests {
         struct Recorder(Lookahead, Calls);
         impl Prefetcher for Recorder {
             fn start(&self, batch: BatchIndex) {
-                let samples: Vec<_> = self.0.from(batch).take(2).map(|(_, samples)| samples).collect();
-                self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.bytes()));
+                let samples: Vec<_> = self.0.batches_from(batch).take(2).map(|(_, samples)| samples).collect();
+                self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.budget_bytes()));
             }
 
             fn done(&self, batch: BatchIndex) {

@@ -29,21 +29,21 @@ pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
 pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> Result<Vec<i64>> {
     let count = source.len() as u64;
     if let Some(sample) = samples.iter().find(|&&sample| sample >= count) {
-        return Err(no_sample(*sample, count));
+        return Err(out_of_range_error(*sample, count));
     }
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
+    LabelReader { source, workers, retries, missing_message: "no label" }.read(&(0..count), Some(samples))
 }
 
 /// Returns the error for the sample index `sample`, which is out of range in a dataset of `count`
 /// samples.
-pub fn no_sample(sample: u64, count: u64) -> Error {
+pub fn out_of_range_error(sample: u64, count: u64) -> Error {
     Error::config(format!("sample {sample} is out of range: the dataset has samples 0 to {}", count.saturating_sub(1)))
 }
 
 /// Reads the labels of many samples on several threads, without the images if the source supports
 /// that.
-pub struct Labels<'a> {
+pub struct LabelReader<'a> {
     /// The dataset to read.
     pub source: &'a dyn Source,
     /// Number of threads.
@@ -51,13 +51,13 @@ pub struct Labels<'a> {
     /// Number of retries after a transient error.
     pub retries: usize,
     /// The message for a sample without a label.
-    pub missing: &'static str,
+    pub missing_message: &'static str,
 }
 
-impl Labels<'_> {
+impl LabelReader<'_> {
     /// Returns the labels of the samples in `subset`, or in `range` if `subset` is `None`.
-    pub fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
-        let Labels { source, workers, retries, missing } = *self;
+    pub fn read(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
+        let LabelReader { source, workers, retries, missing_message } = *self;
         let label = |scratch: &mut Vec<u8>, position: usize| {
             let index = subset.map_or(range.start + position as u64, |indices| indices[position]);
             let label = || {
@@ -67,7 +67,7 @@ impl Labels<'_> {
                 source.label(index as usize, scratch)
             };
             let label = retried(retries, index, || !is_stopped(), label)
-                .and_then(|label| label.ok_or_else(|| Error::in_source(missing)));
+                .and_then(|label| label.ok_or_else(|| Error::in_source(missing_message)));
             label.map_err(|e| {
                 // After an I/O error or a panic, do not read the sample again to find its key.
                 let key = || match e.kind() {
@@ -116,8 +116,8 @@ mod tests {
     fn canceling_ends_label_reading_between_samples() {
         let read = Arc::new(AtomicUsize::new(0));
         let source = Counted(read.clone());
-        let labels = Labels { source: &source, workers: 2, retries: 3, missing: "no label" };
-        assert_eq!(labels.of(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
+        let labels = LabelReader { source: &source, workers: 2, retries: 3, missing_message: "no label" };
+        assert_eq!(labels.read(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
         assert_eq!(super::labels(&source, &[999, 3, 3]).unwrap(), [999, 3, 3]);
         let error = super::labels(&source, &[3, 1000]).unwrap_err().to_string();
         assert_eq!(error, "config: sample 1000 is out of range: the dataset has samples 0 to 999");
@@ -126,7 +126,7 @@ mod tests {
             let read = read.clone();
             move || read.load(Ordering::SeqCst) >= 8
         });
-        let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
+        let error = stop.during(|| labels.read(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was canceled"), "{error}");
         // One thread may read a ninth sample if it checked the token before the other thread read
         // the eighth.

@@ -98,12 +98,12 @@ impl Lookahead {
     /// Returns the prefetch budget: the maximum number of bytes that the source may prefetch ahead
     /// of the reads. It counts toward the loader's memory limit, and may be smaller than a batch,
     /// or 0.
-    pub fn bytes(&self) -> usize {
+    pub fn budget_bytes(&self) -> usize {
         self.bytes
     }
 
     /// Returns the number of batches in `epoch`.
-    pub fn batches(&self, epoch: u64) -> u64 {
+    pub fn batch_count(&self, epoch: u64) -> u64 {
         (self.batches)(epoch)
     }
 
@@ -121,7 +121,7 @@ impl Lookahead {
 
     /// Returns the batch after this one. After the last batch of an epoch, this is the first batch
     /// of the next epoch.
-    pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
+    pub fn next_batch(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
             BatchIndex { epoch, batch: batch + 1 }
         } else {
@@ -132,11 +132,11 @@ impl Lookahead {
     /// Iterates over all batches, starting at `index` and continuing across epochs. The iterator
     /// ends at an epoch without batches, after the last of the loader's `epochs`, or if the sampler
     /// fails.
-    pub fn from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
+    pub fn batches_from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), index);
         std::iter::from_fn(move || {
             let (index, samples) = (next, order.samples(next)?);
-            next = order.after(index);
+            next = order.next_batch(index);
             Some((index, samples))
         })
     }
@@ -197,13 +197,13 @@ mod tests {
     fn the_order_continues_until_an_empty_epoch() {
         let batches = |epoch| if epoch < 3 { 2 - epoch % 2 } else { 0 };
         let order = Lookahead::new(7, batches, |at| Some(vec![10 * at.epoch + at.batch, 5]));
-        let all: Vec<_> = order.from(index(0, 1)).collect();
+        let all: Vec<_> = order.batches_from(index(0, 1)).collect();
         let expected = [(index(0, 1), 1), (index(1, 0), 10), (index(2, 0), 20), (index(2, 1), 21)];
         assert_eq!(all, expected.map(|(at, first)| (at, vec![first, 5])));
-        assert_eq!((order.samples(index(1, 1)), order.bytes()), (None, 7));
+        assert_eq!((order.samples(index(1, 1)), order.budget_bytes()), (None, 7));
         let restricted = order.restricted(3, 10..30);
-        let samples: Vec<_> = restricted.from(index(0, 0)).map(|(_, samples)| samples).collect();
-        assert_eq!((samples, restricted.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
+        let samples: Vec<_> = restricted.batches_from(index(0, 0)).map(|(_, samples)| samples).collect();
+        assert_eq!((samples, restricted.budget_bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
         assert_eq!(order.next_use(5, index(0, 0), 3), NextUse::Unknown);
     }
 

@@ -26,7 +26,7 @@ pub use frames::Frames;
 #[cfg(feature = "video")]
 pub(crate) use frames::{Choices, drawn_choice};
 pub use labels::labels;
-pub use labels::{Labels, labels_retried, no_sample};
+pub use labels::{LabelReader, labels_retried, out_of_range_error};
 pub use lookahead::{BatchIndex, Lookahead, NextUse, Prefetcher};
 pub use memory::{Memory, OwnedSample};
 pub use position::Position;

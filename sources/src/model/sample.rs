@@ -100,21 +100,21 @@ impl<'a> Sample<'a> {
     /// Returns the name of the image column, if the dataset has one, for the message about a sample
     /// without an image.
     #[doc(hidden)]
-    pub fn lacks_image(&self) -> Option<&'a str> {
+    pub fn image_column(&self) -> Option<&'a str> {
         self.hints?.image.as_deref()
     }
 
     /// Returns the names of all fields of the sample in the dataset, including fields that were not
     /// read because the loader does not need them. Messages about a missing field list these names.
     #[doc(hidden)]
-    pub fn available_names(&self) -> Vec<&'a str> {
+    pub fn available_fields(&self) -> Vec<&'a str> {
         let omitted = self.hints.map_or(&[] as &[String], |hints| &hints.omitted_fields);
         self.names().into_iter().chain(omitted.iter().map(String::as_str)).collect()
     }
 
     /// Returns advice for the message about a sample without a label, if there is any.
     #[doc(hidden)]
-    pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
+    pub fn label_hint(&self) -> Option<&'a Arc<str>> {
         self.hints?.label.as_ref()
     }
 
@@ -290,11 +290,11 @@ impl<'a> Sample<'a> {
     }
 
     /// Returns the name and the bytes of the image: the first field that is called `img` or
-    /// `image`, or that has the [name of a built-in format](format::is_image).
+    /// `image`, or that has the [name of a built-in format](format::is_image_field).
     ///
     /// `Codecs::image` also finds images in the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
-        self.bytes_named(format::is_image)
+        self.bytes_named(format::is_image_field)
     }
 
     /// Returns the text of the label, or `None` unless the `cls` field determines the label.

@@ -104,7 +104,7 @@ pub trait Source: Send + Sync {
     ///
     /// A loader calls this method once, when it is opened. The source then prefetches samples, even
     /// across epoch boundaries and with any number of requests in flight, as long as they fit
-    /// within [`Lookahead::bytes`]. [`read`](Source::read) returns the prefetched bytes of a
+    /// within [`Lookahead::budget_bytes`]. [`read`](Source::read) returns the prefetched bytes of a
     /// sample, and waits for a request in flight. If the sample was not prefetched, or if its read
     /// is retried after an error, `read` reads it directly.
     ///
@@ -123,7 +123,7 @@ pub trait Source: Send + Sync {
     ///
     /// impl Prefetcher for Following {
     ///     fn start(&self, index: BatchIndex) {
-    ///         for (_index, samples) in self.order.from(index).take(4) {
+    ///         for (_index, samples) in self.order.batches_from(index).take(4) {
     ///             samples.into_iter().for_each(|sample| self.fetch.send(sample).unwrap());
     ///         }
     ///     }

@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 /// use warpfeed_sources::Location;
 ///
-/// assert_eq!(Location::of("s3://bucket/train.tar").scheme(), Some("s3"));
-/// assert_eq!(Location::of("file:///data/train.tar"), Location::of("/data/train.tar"));
+/// assert_eq!(Location::parse("s3://bucket/train.tar").scheme(), Some("s3"));
+/// assert_eq!(Location::parse("file:///data/train.tar"), Location::parse("/data/train.tar"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -28,7 +28,7 @@ pub enum Location {
 
 impl Location {
     /// Parses a location. A `file://` URL becomes a path.
-    pub fn of(text: impl AsRef<Path>) -> Self {
+    pub fn parse(text: impl AsRef<Path>) -> Self {
         let path = text.as_ref();
         match path.to_str().and_then(|text| Some((text, scheme(text)?))) {
             Some((text, scheme)) if scheme.eq_ignore_ascii_case("file") => {
@@ -89,7 +89,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// See [`list`](Store::list).
-    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
+    fn list_uncached(&self, prefix: &str) -> Result<Vec<Object>> {
         self.list(prefix)
     }
 
@@ -97,8 +97,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If the object does not exist or the request fails. The message should contain the URL. Use
-    /// [`Error::absent`] if it is certain that the object does not exist, so that packing need not
-    /// list the objects to find out.
+    /// [`Error::not_found`] if it is certain that the object does not exist, so that packing need
+    /// not list the objects to find out.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `out` with the bytes of `object` at `offset`.
@@ -133,7 +133,7 @@ pub trait Store: Send + Sync {
             }
             Err(_) => Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(&object.url)),
         };
-        reply.done(result.map(|()| bytes));
+        reply.complete(result.map(|()| bytes));
     }
 
     /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
@@ -154,11 +154,11 @@ pub trait Store: Send + Sync {
         Err(Error::config("this store is read-only: it cannot remove objects").at_path(url))
     }
 
-    /// Returns the local cache of this store for a loader that reads in `order`. `set` is a hash of
-    /// the dataset: if two datasets have the same hash, their samples have the same indices, in
-    /// every process and in every run. Returns `None`, the default, if the store has no cache.
-    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        let _ = (set, order);
+    /// Returns the local cache of this store for a loader that reads in `order`. If two datasets
+    /// have the same `dataset_hash`, their samples have the same indices, in every process and in
+    /// every run. Returns `None`, the default, if the store has no cache.
+    fn object_cache(&self, dataset_hash: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
+        let _ = (dataset_hash, order);
         None
     }
 
@@ -171,7 +171,7 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the store has no cache, if the files do not fit in the cache, or if the objects cannot be
     /// read.
-    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+    fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         let _ = (base, objects, read);
         Err(Error::config(
             "this format needs local files, and the loader has no cache to download them to: configure one (Python: \
@@ -210,11 +210,11 @@ pub trait Upload: Send {
 pub trait ObjectCache: Send + Sync {
     /// Called when the loader starts to read at `batch`, and whenever its progress reaches a later
     /// batch. May skip batches, because batches can be completed out of order.
-    fn start(&self, batch: BatchIndex);
+    fn advance_to(&self, batch: BatchIndex);
 
     /// Returns whether the `len` bytes at `offset` of `object` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
-    fn has(&self, object: &Object, offset: u64, len: u64) -> bool;
+    fn contains(&self, object: &Object, offset: u64, len: u64) -> bool;
 
     /// If the bytes of `object` at `offset` are cached, fills `out` with them and returns the tier
     /// that contained them. If not, returns `None`, and the content of `out` is unspecified.
@@ -243,14 +243,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         fn fetch(object: &Object, range: Range<u64>, reply: ReadCompletion);
         fn create(url: &str) -> Result<Box<dyn Upload>>;
         fn remove(url: &str) -> Result<()>;
-        fn list_now(prefix: &str) -> Result<Vec<Object>>;
-        fn keep(set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>>;
-        fn bring(base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf>;
+        fn list_uncached(prefix: &str) -> Result<Vec<Object>>;
+        fn object_cache(dataset_hash: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>>;
+        fn download(base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf>;
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. If it is dropped before [`done`](Self::done) is
-/// called, the read fails, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If it is dropped before
+/// [`complete`](Self::complete) is called, the read fails, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -258,7 +258,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///
 /// let (send, received) = mpsc::channel();
 /// let reply = ReadCompletion::new(move |bytes| send.send(bytes).unwrap());
-/// reply.done(Ok(vec![1, 2, 3]));
+/// reply.complete(Ok(vec![1, 2, 3]));
 /// assert_eq!(received.recv().unwrap()?, [1, 2, 3]);
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
@@ -297,32 +297,32 @@ impl ReadCompletion {
     }
 
     /// Records the arrival of the first byte.
-    pub fn first_byte(&self) {
-        let nanos = self.record_progress();
+    pub fn record_first_byte(&self) {
+        let nanos = self.update_progress();
         // A relaxed ordering suffices for a measurement.
         let _ = self.progress_state.first_byte_nanos.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Records that bytes have arrived. A request that makes no progress for two minutes is
     /// retried, so a store with longer requests should call this method whenever bytes arrive.
-    pub fn progress(&self) {
-        self.record_progress();
+    pub fn record_progress(&self) {
+        self.update_progress();
     }
 
-    fn record_progress(&self) -> u64 {
+    fn update_progress(&self) -> u64 {
         let nanos = u64::try_from(self.started_at.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         self.progress_state.progress_nanos.store(nanos, Ordering::Relaxed);
         nanos
     }
 
     /// Returns whether the result is no longer needed, so that the store may drop the request.
-    pub fn is_cancelled(&self) -> bool {
+    pub fn is_canceled(&self) -> bool {
         self.progress_state.canceled.load(Ordering::Relaxed)
     }
 
     /// Completes the request with the bytes of the range or with an error.
-    pub fn done(mut self, bytes: Result<Vec<u8>>) {
-        self.first_byte();
+    pub fn complete(mut self, bytes: Result<Vec<u8>>) {
+        self.record_first_byte();
         if let Some(on_result) = self.take() {
             on_result(bytes);
         }
@@ -368,7 +368,7 @@ impl Drop for ReadCompletion {
 
 impl std::fmt::Debug for ReadCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadCompletion").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
+        f.debug_struct("ReadCompletion").field("canceled", &self.is_canceled()).finish_non_exhaustive()
     }
 }
 
@@ -386,7 +386,7 @@ impl Stores {
     ///
     /// # Errors
     /// If no store is registered for the scheme.
-    pub fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
+    pub fn for_url(&self, url: &str) -> Result<&Arc<dyn Store>> {
         let url_scheme = scheme(url).unwrap_or_default();
         let entry = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(url_scheme));
         entry.map(|(_, store)| store).ok_or_else(|| {
@@ -418,14 +418,14 @@ mod tests {
             ("a/b://c", None),
             ("://x", None),
         ] {
-            let location = Location::of(text);
+            let location = Location::parse(text);
             assert_eq!(location.scheme(), expected, "{text}");
             assert!(expected.is_some() || location == Location::Path(text.into()));
         }
         for text in ["file:///data/x", "FILE:///data/x"] {
-            assert_eq!(Location::of(text), Location::Path("/data/x".into()));
+            assert_eq!(Location::parse(text), Location::Path("/data/x".into()));
         }
-        let e = Stores::default().of("s3://bucket/x").err().unwrap();
+        let e = Stores::default().for_url("s3://bucket/x").err().unwrap();
         assert_eq!(e.path(), Some(Path::new("s3://bucket/x")));
         assert!(e.cause().contains("s3:// URLs; add a store for the scheme \"s3\""), "{e}");
     }

@@ -253,18 +253,18 @@ impl<'a> Numbers<'a> {
     /// Creates an array from the [parts](Numbers::parts) of an array and a shape. Returns `None` if
     /// no element type matches, if there are too many axes, or if the number of bytes is wrong.
     #[doc(hidden)]
-    pub fn of_parts(kind: u8, size: usize, bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+    pub fn from_parts(kind: u8, size: usize, bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         let element = Element::ALL.into_iter().find(|element| element.kind_and_size() == (kind, size))?;
         Self::from_element(bytes, element, shape)
     }
 
     /// Returns the length of each axis.
     pub fn shape(&self) -> Vec<usize> {
-        self.sides().collect()
+        self.dims().collect()
     }
 
     #[doc(hidden)]
-    pub fn sides(&self) -> impl Iterator<Item = usize> {
+    pub fn dims(&self) -> impl Iterator<Item = usize> {
         self.shape.into_iter().take(self.axes.into()).map(|side| side as usize)
     }
 
@@ -284,7 +284,7 @@ impl<'a> Numbers<'a> {
         fn first<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
             numbers.iter::<T>()?.next()?.try_into().ok()
         }
-        if self.sides().product::<usize>() != 1 {
+        if self.dims().product::<usize>() != 1 {
             return None;
         }
         match self.element {
@@ -311,7 +311,7 @@ impl<'a> Numbers<'a> {
     /// Encodes the array in NumPy's format 1.0.
     fn npy(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(128 + self.bytes.len());
-        npy_header(&mut file, self.element, self.sides());
+        npy_header(&mut file, self.element, self.dims());
         file.extend_from_slice(self.bytes);
         file
     }

@@ -207,7 +207,8 @@ impl Source for Zip {
     /// Divides the byte budget in proportion to [`prefetch_bytes`](Source::prefetch_bytes).
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let total_bytes = self.parts.iter().map(|part| part.source.prefetch_bytes() as u128).sum::<u128>().max(1);
-        let share = |part: &Part| (order.bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;
+        let share =
+            |part: &Part| (order.budget_bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;
         let parts = self.parts.iter();
         let prefetchers: Vec<_> = parts
             .filter_map(|part| part.source.prefetcher(order.restricted(share(part), 0..self.len as u64)))

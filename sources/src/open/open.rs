@@ -53,7 +53,7 @@ impl Options {
     /// Fails like [`open`](Options::open), except for `cache_listing` and `table`.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
-        let source = self.number(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;
+        let source = self.relabel(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;
         self.note_used(path, &*source);
         Ok(source)
     }

@@ -304,7 +304,7 @@ fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();
     }
-    if let Some(format) = format::of(start) {
+    if let Some(format) = format::detect(start) {
         return format!("not a dataset: this is a single image ({}); open its folder instead", format.field);
     }
     let shown = &start[..start.len().min(16)];

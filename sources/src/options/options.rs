@@ -161,7 +161,7 @@ impl Options {
     }
 
     /// Sets the list that assigns an index to each class, instead of the dataset's own list. See
-    /// [`Classes::number`].
+    /// [`Classes::relabel`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
@@ -175,7 +175,7 @@ impl Options {
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
-        note(&self.used.cache_listing, kind == "folder" && matches!(Location::of(path), Location::Path(_)));
+        note(&self.used.cache_listing, kind == "folder" && matches!(Location::parse(path), Location::Path(_)));
         note(&self.used.columns, !WITHOUT_COLUMNS.contains(&kind));
         note(&self.used.table, kind == "table");
     }
@@ -240,9 +240,9 @@ impl Options {
 
     /// Lets the class list, if one was set, determine the labels of `source`.
     #[doc(hidden)]
-    pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+    pub fn relabel(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {
-            Some(classes) => classes.number_with(source, self.lenient),
+            Some(classes) => classes.relabel_with(source, self.lenient),
             None => Ok(source),
         }
     }
@@ -254,7 +254,7 @@ impl Options {
 
     /// Returns whether a class list was set.
     #[doc(hidden)]
-    pub fn numbers(&self) -> bool {
+    pub fn has_classes(&self) -> bool {
         self.classes.is_some()
     }
 }

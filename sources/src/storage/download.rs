@@ -63,7 +63,7 @@ impl Downloader<'_> {
                     Ok(objects) if !objects.is_empty() => self.download_objects(url, &objects).map(Some),
                     // Plain web servers cannot list objects, so nothing exists at `url` if the
                     // object is absent.
-                    _ if e.is_absent() => Ok(None),
+                    _ if e.is_not_found() => Ok(None),
                     _ => Err(e),
                 };
             }
@@ -82,7 +82,7 @@ impl Downloader<'_> {
     /// Lists the objects to download, without cached listings. The listed versions are current, so
     /// files from an earlier download need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
-        let mut objects = self.remote.list_now(url)?;
+        let mut objects = self.remote.list_uncached(url)?;
         // Some stores represent a folder by an object with a trailing slash.
         objects.retain(|object| !object.url.ends_with('/') && !(self.companions.is_excluded)(&object.url));
         Ok(objects)
@@ -96,6 +96,6 @@ impl Downloader<'_> {
                 |(object, range): &(&Object, Range<u64>)| remote.bytes(object, range.start, range.end - range.start);
             in_order(MAX_REQUESTS, MAX_BYTES_IN_FLIGHT, ranges, |(_, range)| range.end - range.start, bytes, take)
         };
-        remote.store().bring(base, objects, &read)
+        remote.store().download(base, objects, &read)
     }
 }

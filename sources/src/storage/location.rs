@@ -20,10 +20,10 @@ pub(crate) struct DatasetLocation {
 
 impl DatasetLocation {
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
-        let (path, storage) = match Location::of(path) {
+        let (path, storage) = match Location::parse(path) {
             Location::Path(path) => (path, Storage::Machine { mapped }),
             Location::Url(url) => {
-                let remote = Arc::new(Remote::new(stores.of(&url)?.clone()));
+                let remote = Arc::new(Remote::new(stores.for_url(&url)?.clone()));
                 (url.into(), Storage::Store { remote, listed: Arc::default() })
             }
         };

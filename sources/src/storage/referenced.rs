@@ -36,7 +36,7 @@ impl FileTable {
 
 #[cfg(feature = "tables")]
 pub(crate) fn is_url(path: &str) -> bool {
-    matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
+    matches!(crate::model::store::Location::parse(path), crate::model::store::Location::Url(_))
 }
 
 /// Returns the URL in `cell`, which contains either a URL or a path relative to `root`.
@@ -59,7 +59,7 @@ impl<'a> FolderListing<'a> {
     /// Returns whether an object exists at `url`, which must be under the folder.
     pub(crate) fn contains(&self, url: &str, stores: &Stores) -> Result<bool> {
         if self.listed.get().is_none() {
-            let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
+            let _ = self.listed.set(list_sorted(&Remote::new(stores.for_url(self.root)?.clone()), self.root)?);
         }
         Ok(self.listed.get().is_some_and(|objects| find(objects, url).is_some()))
     }
@@ -122,7 +122,7 @@ impl ReferencedFiles {
             let cause = format!("the files are in several stores or buckets: {first} and {}", other.unwrap_or(first));
             return Err(Error::config(cause));
         }
-        let remote = Remote::new(stores.of(folder)?.clone());
+        let remote = Remote::new(stores.for_url(folder)?.clone());
         let objects = match listing.listed.into_inner().filter(|_| folder.starts_with(listing.root)) {
             Some(objects) => objects,
             None => list_sorted(&remote, folder)?,

@@ -145,7 +145,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name[base..].rfind('.').map_or(name.len(), |dot| base + dot);
     let extension = name.get(dot + 1..).unwrap_or("");
-    (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
+    (&name[..dot], format::field_for_extension(extension, formats).unwrap_or("img"))
 }
 
 /// Rejects an image path in an annotation that is absolute or contains `..`.

@@ -21,19 +21,19 @@ pub struct Npy<'a> {
     /// simple type.
     pub kind: u8,
     /// Number of bytes per element, or 0 if the header has no simple type.
-    pub size: usize,
+    pub item_size: usize,
     /// Whether the elements are big-endian.
     pub big_endian: bool,
     /// Whether the array is in Fortran order, in which the first axis varies fastest. Also true if
     /// the header does not state the order.
-    pub fortran: bool,
+    pub fortran_order: bool,
     /// Shape of the array, or `None` if the header contains no valid shape or more than
     /// [`MAX_AXES`] axes.
     pub shape: Option<Shape>,
     /// The data after the header.
     pub data: &'a [u8],
     /// Offset of `data` in the file.
-    pub start: usize,
+    pub data_offset: usize,
 }
 
 impl<'a> Npy<'a> {
@@ -64,16 +64,25 @@ impl<'a> Npy<'a> {
             ))
         })?;
         let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not UTF-8"))?;
-        let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
-        let fortran = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
-        Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
+        let (kind, item_size, big_endian) = element(text).unwrap_or((b'?', 0, false));
+        let fortran_order = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
+        Ok(Npy {
+            text,
+            kind,
+            item_size,
+            big_endian,
+            fortran_order,
+            shape: shape(text),
+            data: &bytes[start..],
+            data_offset: start,
+        })
     }
 
     /// Describes numbers in memory like the content of a file.
-    pub fn of(numbers: Numbers<'a>) -> Self {
-        let (kind, size, data) = numbers.parts();
-        let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
-        Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
+    pub fn from_numbers(numbers: Numbers<'a>) -> Self {
+        let (kind, item_size, data) = numbers.parts();
+        let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.dims().collect()));
+        Npy { text: "typed numbers", kind, item_size, big_endian, fortran_order: false, shape, data, data_offset: 0 }
     }
 
     /// Returns the text of the header, truncated for a message.
@@ -131,8 +140,8 @@ mod tests {
             for (shape, axes) in [("()", &[][..]), ("(3,)", &[3]), ("(2, 0)", &[2, 0]), ("(1, 2, 3)", &[1, 2, 3])] {
                 let bytes = file(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n"));
                 let npy = Npy::read(&bytes).unwrap();
-                assert_eq!((npy.kind, npy.size, npy.big_endian), expected);
-                assert_eq!((npy.shape.as_deref(), npy.fortran, npy.data.len()), (Some(axes), false, 0));
+                assert_eq!((npy.kind, npy.item_size, npy.big_endian), expected);
+                assert_eq!((npy.shape.as_deref(), npy.fortran_order, npy.data.len()), (Some(axes), false, 0));
             }
         }
     }
@@ -142,11 +151,11 @@ mod tests {
         for shape in ["(1, x)", "3", "(-1,)", "(1, 2, 3, 4, 5, 6, 7, 8, 9)", "(99999999999999999999999,)"] {
             let bytes = file(&format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}, }}"));
             let npy = Npy::read(&bytes).unwrap();
-            assert!(npy.shape.is_none() && npy.fortran, "{shape}");
+            assert!(npy.shape.is_none() && npy.fortran_order, "{shape}");
         }
         for descr in ["[('x', '<f4')]", "''", "'<'", "'é4'", "'<U'", "5"] {
             let bytes = file(&format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (), }}"));
-            assert_eq!(Npy::read(&bytes).unwrap().size, 0, "{descr}");
+            assert_eq!(Npy::read(&bytes).unwrap().item_size, 0, "{descr}");
         }
     }
 }

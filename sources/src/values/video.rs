@@ -119,7 +119,7 @@ impl VideoFile {
     }
 
     fn needed_packets(&self, frame: usize) -> Range<usize> {
-        self.track.start_of(frame)..self.track.packet_of(frame) + 1
+        self.track.start_packet(frame)..self.track.packet_index(frame) + 1
     }
 
     /// `frame` is the frame that needs the bytes, for messages.
@@ -167,13 +167,13 @@ impl Packets {
     /// Appends the start of a record to which packets of one group of pictures can be appended.
     /// After each packet, the bytes are the record of a frame.
     pub(crate) fn start_group(&self, out: &mut Vec<u8>) -> Result<()> {
-        self.start(&self.video.name, record::ALL, out)
+        self.start(&self.video.name, record::ALL_PACKETS, out)
     }
 
     fn start(&self, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
         let VideoFile { file, track, .. } = &*self.video;
         file.check()?;
-        record::start(track.config(), track.orientation(), label, count, out).map_err(from_video_error)
+        record::write_header(track.config(), track.orientation(), label, count, out).map_err(from_video_error)
     }
 
     /// Does nothing for a local file. `frame` is the frame that needs the packets, for messages.

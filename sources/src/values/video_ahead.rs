@@ -66,7 +66,7 @@ pub(crate) fn prefetcher(
     });
     let (ahead_of_order, order_of_groups, ahead_of_ranges) = (ahead.clone(), order.clone(), ahead.clone());
     let group_keys = move |batch| Some(ahead_of_order.lock().group_keys(batch));
-    let group_order = Lookahead::new(order.bytes(), move |epoch| order_of_groups.batches(epoch), group_keys);
+    let group_order = Lookahead::new(order.budget_bytes(), move |epoch| order_of_groups.batch_count(epoch), group_keys);
     let find = move |key| ahead_of_ranges.lock().ranges.get(&key).map(|(object, range, _)| (*object, range.clone()));
     let ahead_of_batches = ahead.clone();
     let parts = SampleRanges::new(objects, find).with_deferred_planning(move |batch| ahead_of_batches.is_known(batch));

@@ -74,7 +74,7 @@ fn can_read_any(root: &Path, random: &mut Random) -> bool {
     if random.below(2) == 0 {
         options = options.features(["action", "observation.images.top", "task"]).delta_indices("action", [-3, 0, 9]);
     }
-    let Ok(set) = LeRobot::with(root, &options, &Options::new()) else { return false };
+    let Ok(set) = LeRobot::open_with(root, &options, &Options::new()) else { return false };
     let _ = set.stats();
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..set.len().min(20)).filter(|&index| {

@@ -77,7 +77,7 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     fs::write(&path, &bytes).unwrap();
     let (kind, size) = random.pick(&[(TokenType::U16, 2), (TokenType::U32, 4)]);
     let window = (1 + random.below(40), 1 + random.below(40));
-    let open = |mapped| TokenFile::with(&path, kind, window, mapped);
+    let open = |mapped| TokenFile::open_with(&path, kind, window, mapped);
     let (mapped, unmapped) = (open(true), open(false));
     assert_eq!(mapped.as_ref().err().map(|e| e.cause()), unmapped.as_ref().err().map(|e| e.cause()));
     let (Ok(mapped), Ok(unmapped)) = (mapped, unmapped) else { return false };

@@ -134,7 +134,7 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
         let bytes = sample.field(name)?;
         let npy = Npy::read(&bytes).expect("sources write valid arrays");
         let rows = npy.shape.as_ref().expect("a shape")[0];
-        Some((rows, npy.size, npy.data.to_vec()))
+        Some((rows, npy.item_size, npy.data.to_vec()))
     };
     let Some((count, _, edges)) = array("boxes.npy") else { return };
     for name in ["boxes.class.npy", "boxes.crowd.npy", "boxes.area.npy", "boxes.difficult.npy", "boxes.points.npy"] {

@@ -78,13 +78,13 @@ fn case(files: &[Vec<u8>], words: &[&[u8]], seed: u64) -> bool {
     let mut is_read = false;
     for frame in (0..track.len()).take(20) {
         record.clear();
-        let needed = track.needed(frame);
+        let needed = track.packets_for(frame);
         if packets.append_record(frame, &mut record).is_err() {
             continue;
         }
         is_read = true;
         let parsed = Record::parse(&record).expect("a record that was just written");
-        assert_eq!(parsed.count(), needed.len());
+        assert_eq!(parsed.packet_count(), needed.len());
         for (packet, bytes) in needed.iter().zip(parsed.packets()) {
             assert!(&file[packet.offset as usize..][..packet.size as usize] == bytes);
         }

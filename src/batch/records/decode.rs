@@ -165,7 +165,7 @@ impl DecodeOps {
         let Some((across, down)) = plan.source_spans() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
         let border = plan.border == Border::Constant || plan.target.size() == plan.output;
-        plan.target.fits(plan.output)
+        plan.target.is_within(plan.output)
             && border
             && plan.interpolation == Interpolation::Bilinear
             && plan.antialias
@@ -180,32 +180,32 @@ impl DecodeOps {
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let mut ops = DecodeOps {
             kind: Self::JPEG,
-            segments: grid.segments,
-            mcus: grid.mcus_across,
-            column: grid.first.0,
-            columns: grid.mcus.0,
-            row: grid.first.1,
-            rows: grid.mcus.1,
-            blocks: grid.blocks,
-            color: grid.color,
+            segments: grid.segment_count,
+            mcus: grid.mcus_per_row,
+            column: grid.first_mcu.0,
+            columns: grid.needed_mcus.0,
+            row: grid.first_mcu.1,
+            rows: grid.needed_mcus.1,
+            blocks: grid.blocks_per_mcu,
+            color: grid.color_space,
             count: grid.components().len() as u32,
-            tables: grid.tables,
-            longest: grid.longest,
-            turned: grid.turned,
-            ..Self::resize(plan, grid.corner, encoded, grid.kept_blocks())?
+            tables: grid.huffman_table_count,
+            longest: grid.max_segment_bytes,
+            turned: grid.orientation_flags,
+            ..Self::resize(plan, grid.region_origin, encoded, grid.needed_blocks())?
         };
         for (i, component) in grid.components().iter().enumerate() {
             ops.parts[i] = Component {
                 h: component.h,
                 v: component.v,
-                first: component.first,
-                across: component.across,
-                down: component.down,
+                first: component.first_block,
+                across: component.h_expand,
+                down: component.v_expand,
                 upsampling: component.upsampling,
                 width: component.size.0,
                 height: component.size.1,
             };
-            ops.choice[i] = component.dc | component.ac << 8;
+            ops.choice[i] = component.dc_table | component.ac_table << 8;
         }
         Some(ops)
     }

@@ -75,7 +75,7 @@ mod region {
             let shifts = planes.layout.shifts();
             let weights = Weights::for_frame(planes).ok()?;
             let (x_shift, y_shift) = shifts.unwrap_or_default();
-            let area = orientation.region(region, Size::new(planes.width as u32, planes.height as u32));
+            let area = orientation.stored_region(region, Size::new(planes.width as u32, planes.height as u32));
             let (left, top) = (area.x >> x_shift << x_shift, area.y >> y_shift << y_shift);
             let (columns, rows) =
                 (left as usize..(area.x + area.width) as usize, top as usize..(area.y + area.height) as usize);

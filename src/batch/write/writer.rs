@@ -85,7 +85,7 @@ impl BatchWriter {
 
     /// Makes this writer accept images with one channel, normalized like the first of three.
     #[must_use]
-    pub fn of_one_channel(mut self) -> Self {
+    pub fn single_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
         self
     }
@@ -122,7 +122,7 @@ impl BatchWriter {
     }
 
     pub(super) fn check_rect(&self, what: &str, rect: Rect) -> Result<()> {
-        if rect.width == 0 || rect.height == 0 || rect.fits(self.size) {
+        if rect.width == 0 || rect.height == 0 || rect.is_within(self.size) {
             return Ok(());
         }
         let (Size { width, height }, Rect { x, y, width: columns, height: rows }) = (self.size, rect);

@@ -145,11 +145,11 @@ impl Codecs {
     }
 
     /// Returns the name and the bytes of a sample's image: the first field that is called `img` or
-    /// `image`, or whose name belongs to a built-in format ([`format::is_image`]) or to a format of
-    /// the custom codecs.
+    /// `image`, or whose name belongs to a built-in format ([`format::is_image_field`]) or to a format
+    /// of the custom codecs.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
-            |name: &str| format::is_image(name) || self.custom.iter().any(|codec| codec.format().has_field(name));
+            |name: &str| format::is_image_field(name) || self.custom.iter().any(|codec| codec.format().has_field(name));
         sample.bytes_named(is_image)
     }
 

@@ -59,6 +59,6 @@ fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
             .iter()
             .find(|(offset, start, _)| bytes.get(*offset..).is_some_and(|rest| rest.starts_with(start)))
     };
-    let built_in = format::of(bytes).map(|format| (format.name, true));
+    let built_in = format::detect(bytes).map(|format| (format.name, true));
     built_in.or_else(|| others().map(|&(.., name)| (name, false)))
 }

@@ -3,20 +3,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// The device memory of a loader, and the amount of data copied there. `allocated`, `peak` and
-/// `reserved` are named after the values of PyTorch's `torch.cuda.memory_stats`.
+/// The device memory of a loader, and the amount of data copied there. The terms are from PyTorch's
+/// `torch.cuda.memory_stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
     /// Size in bytes of the slots with batches that are ready, or that the consumer holds.
-    pub allocated: usize,
-    /// Maximum of `allocated` so far.
-    pub peak: usize,
+    pub allocated_bytes: usize,
+    /// Maximum of `allocated_bytes` so far.
+    pub peak_bytes: usize,
     /// Size in bytes of the device memory that was allocated when the loader was opened.
-    pub reserved: usize,
+    pub reserved_bytes: usize,
     /// Number of copies of a batch to the device. A batch is copied twice if the device cannot
     /// decode one of its images.
-    pub batches: u64,
+    pub batch_copies: u64,
     /// Number of bytes copied to the device.
     pub copied_bytes: u64,
 }
@@ -32,10 +32,10 @@ impl DeviceCounters {
         let DeviceCounters { counters, plan } = self;
         let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
         DeviceStats {
-            allocated: bytes(&counters.slots),
-            peak: bytes(&counters.peak),
-            reserved: plan.total_bytes(),
-            batches: counters.batches.load(Ordering::Relaxed),
+            allocated_bytes: bytes(&counters.slots),
+            peak_bytes: bytes(&counters.peak),
+            reserved_bytes: plan.total_bytes(),
+            batch_copies: counters.batches.load(Ordering::Relaxed),
             copied_bytes: counters.bytes.load(Ordering::Relaxed),
         }
     }

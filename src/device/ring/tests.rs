@@ -315,7 +315,7 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     assert!(since.elapsed() < Duration::from_secs(5));
     batches.clear();
     assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
-    assert_eq!(ring.device_counters().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
+    assert_eq!(ring.device_counters().stats().peak_bytes, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
 /// Language bindings split a wait to check for signals in between.

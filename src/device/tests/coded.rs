@@ -49,12 +49,12 @@ impl Coded {
         let bytes = stream.len();
         self.arena.resize((offset + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
         stream.write(&mut self.arena[offset..offset + bytes]);
-        let heads = grid.components().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
+        let heads = grid.components().len() * 128 + (grid.huffman_table_count * 272 + grid.segment_count * 16) as usize;
         self.data.push(offset + heads..offset + bytes);
         let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
-        self.segments = self.segments.max(grid.segments as usize);
-        self.push(ops, grid.kept_blocks(), plan, compare.then_some(image));
+        self.segments = self.segments.max(grid.segment_count as usize);
+        self.push(ops, grid.needed_blocks(), plan, compare.then_some(image));
         true
     }
 
@@ -256,7 +256,7 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
             let region = Rect::new(0, 0, shown, shown);
             let plan = Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output));
             let grid = standard().open(&jpeg).unwrap().bitstream(region, usize::MAX, &mut Bitstream::default());
-            let (wide, high) = grid.unwrap().mcus;
+            let (wide, high) = grid.unwrap().needed_mcus;
             assert!(coded.add(&jpeg, &plan, true));
             faults.push(false);
             for number in [0, (mcus - 1) / interval] {
@@ -321,8 +321,9 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
 pub(crate) fn video_records(file: &[u8], orientation: u8) -> Vec<Vec<u8>> {
     let track = warpfeed_video::open(&file.to_vec()).expect("the fixture is valid");
     let record = |frame| {
-        let (needed, mut record) = (track.needed(frame), Vec::new());
-        warpfeed_video::record::start(track.config(), orientation, "clip", needed.len() as u32, &mut record).unwrap();
+        let (needed, mut record) = (track.packets_for(frame), Vec::new());
+        warpfeed_video::record::write_header(track.config(), orientation, "clip", needed.len() as u32, &mut record)
+            .unwrap();
         for packet in needed {
             record.extend(packet.size.to_le_bytes());
             record.extend(&file[packet.offset as usize..][..packet.size as usize]);

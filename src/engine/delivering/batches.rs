@@ -140,7 +140,7 @@ impl<B> Batches<B> {
 
     /// Returns the number of batches that the epoch in progress has not delivered yet: 0 after an
     /// error that ends the epoch. A failed batch counts until the next batch is requested.
-    pub fn left(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         self.batches_left
     }
 
@@ -383,13 +383,13 @@ impl<B> Batches<B> {
         Ok(())
     }
 
-    /// Checks whether [`resume`](Batches::resume) would accept `state`, without changing anything.
-    /// The epoch in progress continues.
+    /// Checks whether [`resume`](Batches::resume) would accept `checkpoint`, without changing
+    /// anything. The epoch in progress continues.
     ///
     /// # Errors
     /// See [`Loader::resume`](crate::Loader::resume).
-    pub fn fits(&self, state: &Checkpoint) -> Result<()> {
-        self.resume_position(state).map(drop)
+    pub fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
+        self.resume_position(checkpoint).map(drop)
     }
 
     /// Returns the position at which the loader would continue, and the order if it can change.

@@ -71,7 +71,7 @@ impl<B> fmt::Debug for Epoch<'_, B> {
         debug_struct
             .field("epoch", &epoch)
             .field("next", &batch)
-            .field("left", &self.batches.left())
+            .field("remaining", &self.batches.remaining())
             .finish_non_exhaustive()
     }
 }
@@ -94,12 +94,12 @@ impl<B> Epoch<'_, B> {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     pub fn len(&self) -> usize {
-        usize::try_from(self.batches.left()).unwrap_or(usize::MAX)
+        usize::try_from(self.batches.remaining()).unwrap_or(usize::MAX)
     }
 
     /// Returns whether no more batches follow, because the epoch is complete or ended by an error.
     pub fn is_empty(&self) -> bool {
-        self.batches.left() == 0
+        self.batches.remaining() == 0
     }
 }
 
@@ -111,7 +111,7 @@ impl<B> Iterator for Epoch<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, usize::try_from(self.batches.left()).ok())
+        (0, usize::try_from(self.batches.remaining()).ok())
     }
 }
 
@@ -129,7 +129,7 @@ impl<B> Deref for Epoch<'_, B> {
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        tracing::debug!(left = self.batches.left(), "epoch ends");
+        tracing::debug!(remaining = self.batches.remaining(), "epoch ends");
         self.batches.end();
     }
 }

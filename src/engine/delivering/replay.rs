@@ -48,7 +48,7 @@ impl<B> Batches<B> {
         }
         // `next_interruptible` would move the position of the run, so do not use it below.
         self.start(0, 0);
-        let batch_count = self.left().min(n as u64);
+        let batch_count = self.remaining().min(n as u64);
         let received = (0..batch_count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
         let batches = received.collect::<Option<Result<Vec<_>>>>();
         self.end();

@@ -210,7 +210,7 @@ impl LoaderHandle {
         let index = usize::try_from(id)
             .ok()
             .filter(|&index| index < samples)
-            .ok_or_else(|| source::no_sample(id, samples as u64))?;
+            .ok_or_else(|| source::out_of_range_error(id, samples as u64))?;
         let mut key = String::new();
         let result = retried(
             recipe.retries,

@@ -40,7 +40,7 @@ impl PartFiller<'_> {
 
     pub(super) fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
-        self.bitstream.keep(0);
+        self.bitstream.trim_to(0);
         decode::release();
     }
 

@@ -137,7 +137,7 @@ impl<'a> PartFiller<'a> {
             frames.push(encoded);
         }
         let is_stored = self.store_images(&frames, sample_image, (sample.row, group.start));
-        self.bitstream.keep(self.runtime.scratch.share().retained_bytes / 2);
+        self.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
         let (count, ns) = (is_stored.iter().filter(|&&is_stored| is_stored).count() as u64, self.meter.lap());
         for _ in 0..count {
             self.meter.add_time(Stage::Decode, &mut sample.timing, ns / count, 0);

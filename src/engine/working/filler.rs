@@ -443,7 +443,7 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        self.bitstream.keep(self.runtime.scratch.share().retained_bytes / 2);
+        self.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
     }
 
     /// Copies the data of `images` for the device: of `sample_image`, or of consecutive frames from

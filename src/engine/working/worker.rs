@@ -351,7 +351,7 @@ fn trim_pixels(pixels: &mut [Pixels], max_bytes: usize) {
 /// Limits the memory that the bitstream and the decoders retain between images. The bitstream may
 /// retain up to half of it, and the decoders the rest.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
-    bitstream.keep(share.retained_bytes / 2);
+    bitstream.trim_to(share.retained_bytes / 2);
     decode::trim(share.retained_bytes - bitstream.memory());
 }
 

@@ -8,7 +8,7 @@ use crate::field::pasted::{Objects, Pasted};
 use crate::field::segments::Segments;
 use crate::sampler::Rng;
 use crate::source::Sample;
-use crate::transform::{Clipped, Plan};
+use crate::transform::{ClippedBox, Plan};
 
 impl Boxes {
     pub(super) fn write_masks(
@@ -58,12 +58,13 @@ impl Boxes {
                 total_pixels => {
                     let bounds = visible_part.bounds;
                     let corners = [bounds.x, bounds.y, bounds.x + bounds.width, bounds.y + bounds.height];
-                    let visible = visible_box.visible * visible_part.visible_pixels as f64 / total_pixels as f64;
-                    let warped = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
+                    let visible_fraction =
+                        visible_box.visible_fraction * visible_part.visible_pixels as f64 / total_pixels as f64;
+                    let warped = plan.warp_box(ClippedBox { corners: corners.map(f64::from), visible_fraction });
                     warped.is_some_and(|warped| {
                         let [x1, y1, x2, y2] = warped.corners;
-                        (visible_box.corners, visible_box.visible) = (warped.corners, visible);
-                        visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
+                        (visible_box.corners, visible_box.visible_fraction) = (warped.corners, visible_fraction);
+                        visible_fraction >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
                     })
                 }
             };
@@ -142,10 +143,10 @@ fn draw_mask(
     // A mask may extend beyond its box, so the whole visible area is copied.
     for x in image_area.x..image_area.x + image_area.width {
         let Some(column) = plan.column(x) else { continue };
-        let column = frame.across(column) as usize * column_stride;
+        let column = frame.unmirror_x(column) as usize * column_stride;
         for y in image_area.y..image_area.y + image_area.height {
             let Some(row) = plan.row(y) else { continue };
-            out[y as usize * width + x as usize] = source_mask[column + frame.down(row) as usize * row_stride];
+            out[y as usize * width + x as usize] = source_mask[column + frame.unflip_y(row) as usize * row_stride];
         }
     }
     Ok(())

@@ -44,7 +44,7 @@ fn loader() -> Stats {
 #[test]
 fn decoding_on_the_device_is_named_and_advised() {
     let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), images_sent_to_device: 6400, ..loader() }.verdict();
-    assert_eq!(decode.limit, Bottleneck::DeviceDecode);
+    assert_eq!(decode.bottleneck, Bottleneck::DeviceDecode);
     assert!(
         decode.text.starts_with(
             "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms per batch\n- the step waited 40 %"
@@ -65,7 +65,7 @@ fn decoding_on_the_device_is_named_and_advised() {
 #[test]
 fn streams_that_are_always_busy_are_named() {
     let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
-    assert_eq!(copy.limit, Bottleneck::Copy);
+    assert_eq!(copy.bottleneck, Bottleneck::Copy);
     assert!(
         copy.text.starts_with(
             "copy-bound\n- the copy stream is busy 92 % of the time, at 25.0 GB/s\n- the step waited 40 %"
@@ -73,12 +73,12 @@ fn streams_that_are_always_busy_are_named() {
         "{copy}"
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
-    assert_eq!(convert.limit, Bottleneck::Convert);
+    assert_eq!(convert.bottleneck, Bottleneck::Convert);
     // Copies are queued, so only the device's clock shows the wait.
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
-    assert_eq!(device.verdict().limit, Bottleneck::Copy);
-    assert_eq!((device.verdict().waited, device.verdict().max_speedup), (0.5, Some(2.0)));
+    assert_eq!(device.verdict().bottleneck, Bottleneck::Copy);
+    assert_eq!((device.verdict().wait_fraction, device.verdict().max_speedup), (0.5, Some(2.0)));
 }
 
 /// A program that never synchronizes runs ahead until all slots on the device are in use.
@@ -86,18 +86,18 @@ fn streams_that_are_always_busy_are_named() {
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Bottleneck::Step, "{verdict}");
+    assert_eq!(verdict.bottleneck, Bottleneck::Step, "{verdict}");
     assert!(verdict.text.contains("the step waited 1 % of the time\n- a step takes 99.0 ms"), "{verdict}");
     let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
-    assert_ne!(untimed.verdict().limit, Bottleneck::Step, "three timed batches are too few");
+    assert_ne!(untimed.verdict().bottleneck, Bottleneck::Step, "three timed batches are too few");
 }
 
 #[test]
 fn a_loader_without_a_single_cause_is_unclear() {
     let verdict = loader().verdict();
-    assert_eq!(verdict.limit, Bottleneck::Unclear, "{verdict}");
-    assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Bottleneck::Unclear);
-    assert_eq!(Stats::default().verdict().limit, Bottleneck::Unclear);
+    assert_eq!(verdict.bottleneck, Bottleneck::Unclear, "{verdict}");
+    assert_eq!(Stats { batches: 3, ..loader() }.verdict().bottleneck, Bottleneck::Unclear);
+    assert_eq!(Stats::default().verdict().bottleneck, Bottleneck::Unclear);
 }
 
 fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
@@ -118,10 +118,10 @@ fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
     let stats = Stats { slowest, decode: changed(loader().decode, |decode| decode.seconds = 24.0), ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Bottleneck::Decode, "{verdict}");
+    assert_eq!(verdict.bottleneck, Bottleneck::Decode, "{verdict}");
     assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.3), slow(9, 2.4, 2.7)];
-    assert_eq!(Stats { slowest, ..stats }.verdict().limit, Bottleneck::Straggler);
+    assert_eq!(Stats { slowest, ..stats }.verdict().bottleneck, Bottleneck::Straggler);
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 1.0, 5.0), slow(9, 0.1, 6.0)];
     let stats = Stats { slowest, ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Bottleneck::Straggler);
+    assert_eq!(verdict.bottleneck, Bottleneck::Straggler);
     let words = "limited by 2 slow samples\n- sample 7 (key7) takes 2500.0 ms, most of it in decode; a typical sample takes 3.13 ms,";
     assert!(verdict.text.starts_with(words), "{verdict}");
     let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
     let unread = Stats { slowest: vec![unread], ..stats.clone() };
     assert!(unread.verdict().text.contains("- sample 7 takes 2500.0 ms"), "{}", unread.verdict());
-    assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
+    assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().bottleneck, Bottleneck::Unclear);
 }
 
 /// The statistics were measured on a dataset in which 1 % of the photographs have 7 to 24
@@ -164,7 +164,7 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
         ..loader()
     };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Bottleneck::Straggler, "{verdict}");
+    assert_eq!(verdict.bottleneck, Bottleneck::Straggler, "{verdict}");
     let words = [
         "limited by rare slow samples\n- sample 8 (key8) of 9.00 MB takes 140.0 ms, most of it in decode; \
          a typical sample has 0.11 MB and takes 0.07 ms",
@@ -175,18 +175,21 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
     // If the samples have a typical size, the threads may have been slow instead.
     let usual = |s: &Straggler| Straggler { bytes: 110_000, ..s.clone() };
     let even = Stats { slowest: stats.slowest.iter().map(usual).collect(), ..stats.clone() };
-    assert_ne!(even.verdict().limit, Bottleneck::Straggler, "{}", even.verdict());
+    assert_ne!(even.verdict().bottleneck, Bottleneck::Straggler, "{}", even.verdict());
     let running = Stats { delayed_seconds: 0.1, slowest: even.slowest.clone(), ..stats.clone() };
-    assert_eq!(running.verdict().limit, Bottleneck::Straggler, "{}", running.verdict());
+    assert_eq!(running.verdict().bottleneck, Bottleneck::Straggler, "{}", running.verdict());
     // Late batches without a slow sample have a different cause.
-    assert_ne!(Stats { slowest: vec![], ..stats.clone() }.verdict().limit, Bottleneck::Straggler);
+    assert_ne!(Stats { slowest: vec![], ..stats.clone() }.verdict().bottleneck, Bottleneck::Straggler);
     // If few slow samples are listed, the total wait is known only from the late batches.
     let few = |mut s: Stats| {
         s.slowest.truncate(2);
         s
     };
-    assert_eq!(few(stats.clone()).verdict().limit, Bottleneck::Straggler);
-    assert_ne!(few(Stats { straggler_wait: StageStats::default(), ..stats }).verdict().limit, Bottleneck::Straggler);
+    assert_eq!(few(stats.clone()).verdict().bottleneck, Bottleneck::Straggler);
+    assert_ne!(
+        few(Stats { straggler_wait: StageStats::default(), ..stats }).verdict().bottleneck,
+        Bottleneck::Straggler
+    );
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn each_rule_gives_its_verdict() {
     ];
     for (limit, stats, words) in cases {
         let verdict = stats.verdict();
-        assert_eq!(verdict.limit, limit, "{verdict}");
+        assert_eq!(verdict.bottleneck, limit, "{verdict}");
         assert!(verdict.text.contains(words), "{words:?} is not in {:?}", verdict.text);
     }
 }
@@ -234,7 +237,7 @@ fn running_and_waiting_time_add_up() {
     let running = |cpu_seconds, delayed_seconds| {
         let process = ProcessStats { cpu_seconds, ..ProcessStats::default() };
         let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds, process, ..loader() }.verdict();
-        assert_eq!(verdict.limit, Bottleneck::Decode);
+        assert_eq!(verdict.bottleneck, Bottleneck::Decode);
         verdict.text
     };
     // Workers are busy for 36 s and wait for a core for 18 s of that time.
@@ -255,7 +258,8 @@ fn running_and_waiting_time_add_up() {
 fn a_larger_cache_is_advised_only_if_the_cache_is_full() {
     let advised = |images: u64, bytes: u64, epochs: u64| {
         let cache = changed(DecodedCacheStats::default(), |cache| {
-            (cache.hits, cache.misses, cache.images, cache.bytes, cache.limit) = (1600, 4800, images, bytes, 1000);
+            (cache.hits, cache.misses, cache.images, cache.bytes, cache.capacity_bytes) =
+                (1600, 4800, images, bytes, 1000);
         });
         let stats = Stats { decode: stage(6400, 30.0, 0), decoded_cache: Some(cache), epochs, ..loader() };
         stats.verdict().text.contains("had 25 % of the images: a larger cache_decoded would help")
@@ -270,11 +274,11 @@ fn a_larger_cache_is_advised_only_if_the_cache_is_full() {
 fn packing_is_advised_only_for_plain_jpegs() {
     let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
     let plain = Stats { jpegs_without_restart_markers: 6400, ..busy.clone() }.verdict();
-    assert_eq!(plain.limit, Bottleneck::Decode);
+    assert_eq!(plain.bottleneck, Bottleneck::Decode);
     let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
     assert!(plain.text.contains(words) && plain.text.contains("about 1.7 times as fast"), "{plain}");
     let packed = busy.verdict();
-    assert_eq!(packed.limit, Bottleneck::Decode);
+    assert_eq!(packed.bottleneck, Bottleneck::Decode);
     assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as fast"), "{packed}");
 }
 
@@ -308,14 +312,14 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
         }
     }
     let crowded = Stats { delayed_seconds: 4.0, ..many };
-    assert_eq!(crowded.verdict().limit, Bottleneck::Decode, "{}", crowded.verdict());
+    assert_eq!(crowded.verdict().bottleneck, Bottleneck::Decode, "{}", crowded.verdict());
 }
 
 #[test]
 fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_wait_seconds: 1.6, ..loader() };
     let verdict = busy.verdict();
-    assert_eq!(verdict.limit, Bottleneck::Decode);
+    assert_eq!(verdict.bottleneck, Bottleneck::Decode);
     let words =
         "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
     assert!(verdict.text.contains(words), "{verdict}");
@@ -366,7 +370,7 @@ fn every_share_is_from_0_to_1() {
             ..loader()
         };
         let verdict = stats.verdict();
-        limits.insert(verdict.limit);
+        limits.insert(verdict.bottleneck);
         for text in [&verdict.text, &stats.to_string()] {
             for percent in percents(text) {
                 assert!((0.0..=100.0).contains(&percent), "{percent} in {text}");
@@ -395,7 +399,7 @@ fn waiting_for_a_store_is_network_bound() {
     });
     let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
     let verdict = remote(usual.clone()).verdict();
-    assert_eq!(verdict.limit, Bottleneck::Network);
+    assert_eq!(verdict.bottleneck, Bottleneck::Network);
     let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
                 - 100.0 MB/s in 900 requests/s, 100.0 in flight on average; first byte after 10 ms (p99 10 ms)\n\
                 - 9000 requests: 0 retried, 0 hedged, 0 refused\n\
@@ -420,10 +424,10 @@ fn waiting_for_a_store_is_network_bound() {
     assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
     // If read-ahead is disabled, the workers read the samples themselves.
     let reads = Stats { readahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
-    assert_eq!(reads.verdict().limit, Bottleneck::Network);
+    assert_eq!(reads.verdict().bottleneck, Bottleneck::Network);
     let decodes = Stats { decode: stage(6400, 36.0, 0), readahead: None, ..remote(usual) };
-    assert_eq!(decodes.verdict().limit, Bottleneck::Decode);
-    assert_eq!(remote(NetworkStats::default()).verdict().limit, Bottleneck::Read);
+    assert_eq!(decodes.verdict().bottleneck, Bottleneck::Decode);
+    assert_eq!(remote(NetworkStats::default()).verdict().bottleneck, Bottleneck::Read);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn eval_crops_the_resized_image() {
     assert_eq!(plan.window.y, 16.0 * s);
     assert_eq!(plan.window.height, 224.0 * s);
     assert_eq!(plan.window.x, 58.0 * 500.0 / 341.0);
-    assert!(plan.region.fits(Size::new(500, 375)));
+    assert!(plan.region.is_within(Size::new(500, 375)));
     assert!(
         plan.region.width < 500 && plan.region.height < 375,
         "the region contains only the pixels that the filter reads: {:?}",
@@ -171,7 +171,7 @@ fn mirrored_images_stay_in_the_upper_left_corner() {
         for sample in 0..60 {
             let plan = augment.plan(Size::new(50, 30), &mut Rng::new(1, 0, sample)).unwrap();
             assert!(plan.shown().size() != plan.output && (plan.shown().x, plan.shown().y) == (0, 0), "{plan:?}");
-            assert_eq!(plan.target.fits(plan.output), plan.column(0).is_some() && plan.row(0).is_some());
+            assert_eq!(plan.target.is_within(plan.output), plan.column(0).is_some() && plan.row(0).is_some());
         }
     }
 }

@@ -92,7 +92,7 @@ impl Resizer {
             let cause = format!("the plan's window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
-        if !plan.target.fits(plan.output) {
+        if !plan.target.is_within(plan.output) {
             let (target, output) = (plan.target, plan.output);
             let cause =
                 format!("the plan's target {target:?} is not inside the output of {}x{}", output.width, output.height);

@@ -63,7 +63,7 @@ impl Loader {
     /// Converts the position of a batch to a number of epochs in fixed point, with 32 fractional
     /// bits.
     fn time(&self, index: BatchIndex) -> u64 {
-        let batches = self.order.batches(index.epoch).max(1);
+        let batches = self.order.batch_count(index.epoch).max(1);
         let fraction = (u128::from(index.batch.min(batches)) << 32) / u128::from(batches);
         (index.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
@@ -381,7 +381,7 @@ mod tests {
     /// the epochs from `from` up to `epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let batches: Vec<(BatchIndex, Vec<u64>)> =
-            order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
+            order.batches_from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
             batches.iter().flat_map(|(batch, samples)| samples.iter().map(|&s| (*batch, s))).collect();
         let mut next = vec![usize::MAX; reads.len()];
@@ -400,7 +400,7 @@ mod tests {
                 hits += counts;
             } else {
                 let owner = Owner { dataset: 7, sample };
-                if let Some(evicted) = index.admit(1, owner, Some(order.after(batch))) {
+                if let Some(evicted) = index.admit(1, owner, Some(order.next_batch(batch))) {
                     evicted.into_iter().for_each(|key| index.remove(key));
                     index.add(Key::from(sample), 1, owner);
                 }

@@ -47,8 +47,8 @@ impl Store for CachedStore {
         Ok(objects)
     }
 
-    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.store.list_now(prefix)
+    fn list_uncached(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.store.list_uncached(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
@@ -105,14 +105,14 @@ impl Store for CachedStore {
         self.store.remove(url)
     }
 
-    fn keep(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
+    fn object_cache(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // The value 0 is reserved for reads outside a known order.
         let dataset = dataset.max(1);
         let id = self.cache.0.add_loader(dataset, order);
         Some(Arc::new(LoaderCache { cache: self.cache.clone(), dataset, id }))
     }
 
-    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+    fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         self.cache.0.download(base, objects, read)
     }
 }
@@ -124,12 +124,12 @@ struct LoaderCache {
 }
 
 impl ObjectCache for LoaderCache {
-    fn start(&self, index: BatchIndex) {
+    fn advance_to(&self, index: BatchIndex) {
         self.cache.0.set_position(self.dataset, self.id, index);
     }
 
-    fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
-        self.cache.0.has(object, offset, len)
+    fn contains(&self, object: &Object, offset: u64, len: u64) -> bool {
+        self.cache.0.contains(object, offset, len)
     }
 
     fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {

@@ -197,7 +197,7 @@ impl TieredCache {
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(super) fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
+    pub(super) fn contains(&self, object: &Object, offset: u64, len: u64) -> bool {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
         }
@@ -523,7 +523,7 @@ mod tests {
             });
             thread::sleep(Duration::from_millis(200));
             let (start, mut bytes) = (Instant::now(), [1; 9]);
-            assert!(cache.has(&object, 0, 9) && !cache.has(&object, 9, 9));
+            assert!(cache.contains(&object, 0, 9) && !cache.contains(&object, 9, 9));
             assert_eq!(cache.get(&object, 0, &mut bytes), Some(Tier::Folder));
             cache.set_position(
                 7,
@@ -533,7 +533,7 @@ mod tests {
             assert!(!write.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
             assert_eq!(bytes, [0; 9]);
         });
-        assert!(journal.is_file() && cache.has(&object, 9, 9));
+        assert!(journal.is_file() && cache.contains(&object, 9, 9));
         assert_eq!(cache.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
     }
 }

@@ -26,7 +26,7 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
         prefetcher.start(BatchIndex::default());
     }
     let mut scratch = Vec::new();
-    for (batch, samples) in order.from(BatchIndex::default()) {
+    for (batch, samples) in order.batches_from(BatchIndex::default()) {
         for sample in samples {
             source.read_drawn(sample as usize, 0, &mut scratch)?;
             read();

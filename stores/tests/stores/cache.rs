@@ -87,29 +87,29 @@ fn lookahead() -> Lookahead {
 fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
-    let keep = store.keep(9, &order).unwrap();
+    let keep = store.object_cache(9, &order).unwrap();
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
     for _ in 0..batches {
-        keep.start(index);
+        keep.advance_to(index);
         for sample in order.samples(index).unwrap() {
             bytes.clear();
             bytes.resize(len(sample) as usize, 0);
             expected.resize(bytes.len(), 0);
             content(version, offset_of(sample), &mut expected);
-            let has = keep.has(&object, offset_of(sample), len(sample));
+            let has = keep.contains(&object, offset_of(sample), len(sample));
             let is_hit = keep.get(&object, offset_of(sample), &mut bytes).is_some();
             if !is_hit {
                 let (send, fetched) = mpsc::channel();
                 let range = offset_of(sample)..offset_of(sample) + len(sample);
                 store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
                 bytes = fetched.recv().unwrap().unwrap();
-                keep.offer(&object, offset_of(sample), &bytes, sample, order.after(index));
+                keep.offer(&object, offset_of(sample), &bytes, sample, order.next_batch(index));
             }
             assert!(bytes == expected, "sample {sample} at {index:?}");
             // A damaged block is a cache miss. Another process may write a block between the calls.
             assert!(is_hit <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
         }
-        index = order.after(index);
+        index = order.next_batch(index);
     }
     index
 }
@@ -360,7 +360,7 @@ fn a_changed_object_never_returns_old_bytes() {
     }
     assert_eq!(objects.bytes.load(Relaxed), 3 * offset_of(SAMPLES));
     // The versions of objects without a tag cannot be distinguished.
-    let keep = store.keep(9, &lookahead()).unwrap();
+    let keep = store.object_cache(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
     keep.offer(&untagged, 0, &[1; 5000], 0, BatchIndex::default());
     assert!(keep.get(&untagged, 0, &mut [0; 5000]).is_none());
@@ -451,12 +451,12 @@ fn objects_without_a_strong_version_are_not_cached() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::with_memory(folder.path(), 1 << 30, 1 << 20).unwrap();
     let store = cache.store(Objects::new(1));
-    let keep = store.keep(9, &lookahead()).unwrap();
+    let keep = store.object_cache(9, &lookahead()).unwrap();
     for (tag, is_cached) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
         let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned), server: None };
         keep.offer(&object, 0, b"the bytes", 1, BatchIndex::default());
         assert_eq!(
-            (keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()),
+            (keep.contains(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()),
             (is_cached, is_cached),
             "{tag:?}"
         );
@@ -520,7 +520,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     let objects = Objects::new(1);
     let cache = Cache::with_memory(folder.path(), 1 << 30, offset_of(60)).unwrap();
     let store = cache.store(objects);
-    let (keep, object) = (store.keep(9, &lookahead()).unwrap(), store.object("mem://set/x").unwrap());
+    let (keep, object) = (store.object_cache(9, &lookahead()).unwrap(), store.object("mem://set/x").unwrap());
     let bytes = |sample: u64| {
         let mut bytes = vec![0; len(sample) as usize];
         content(1, offset_of(sample), &mut bytes);
@@ -557,7 +557,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         while !writes.is_finished() {
             for (sample, expected) in &expected {
                 let (sample, mut actual) = (*sample, vec![0; expected.len()]);
-                keep.start(BatchIndex::default());
+                keep.advance_to(BatchIndex::default());
                 // A sample that was evicted from memory is in the folder, or is a cache miss.
                 let tier = keep.get(&object, offset_of(sample), &mut actual);
                 reads += 1;
@@ -573,7 +573,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     // The writing thread may evict a sample between these calls.
     for &sample in &tiers {
         let tier = keep.get(&object, offset_of(sample), &mut bytes(sample));
-        assert!(keep.has(&object, offset_of(sample), len(sample)) || tier.is_none());
+        assert!(keep.contains(&object, offset_of(sample), len(sample)) || tier.is_none());
     }
 }
 
@@ -582,7 +582,7 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
     let cache_of = |limit: u64, dataset: u64| {
         let cache = open_as_another_process(folder.path(), limit);
-        let keep = cache.store(Objects::new(1)).keep(dataset, &lookahead()).unwrap();
+        let keep = cache.store(Objects::new(1)).object_cache(dataset, &lookahead()).unwrap();
         move |offset: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
             keep.offer(&object, offset, &vec![1; len], offset, BatchIndex::default());

@@ -59,7 +59,7 @@ impl Store for Objects {
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").absent().at_path(url))?;
+        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").not_found().at_path(url))?;
         let version = self.version.lock().unwrap();
         let tag = Some(if self.changed.as_deref() == Some(url) { "changed".to_owned() } else { version.to_string() });
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag, server: None })
@@ -324,7 +324,7 @@ fn files_and_blocks_stay_within_the_cache_limit() {
 
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
-    let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
+    let keep = cache.object_cache(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
     let object = store.object("mem://2/images/1.jpg").unwrap();
     for sample in 0..8 {
         keep.offer(&object, sample * 130_000, &bytes(1), sample, BatchIndex::default());

@@ -115,7 +115,7 @@ fn an_upload_whose_response_was_lost_finds_its_object() {
             continue;
         }
         let e = result.unwrap_err();
-        assert!(e.cause().contains("the server has aborted the upload") && !e.is_absent(), "{e}");
+        assert!(e.cause().contains("the server has aborted the upload") && !e.is_not_found(), "{e}");
     }
 }
 
@@ -124,7 +124,7 @@ fn a_missing_object_is_detected_without_a_listing() {
     own_process!(a_missing_object_is_detected_without_a_listing);
     server();
     let e = store().object("s3://packed/none").unwrap_err();
-    assert!(e.is_absent() && e.cause().contains("does not exist"), "{e}");
+    assert!(e.is_not_found() && e.cause().contains("does not exist"), "{e}");
     assert!(requests("GET", "/packed").is_empty());
 
     let sample =

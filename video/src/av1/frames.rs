@@ -12,7 +12,7 @@ use super::dav1d::{Decoder, Picture, max_frame_size};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::frame::Planes;
-use crate::record::{Record, unsupported};
+use crate::record::{Record, unsupported_message};
 
 const MAX_PICTURES: usize = 4;
 
@@ -42,7 +42,7 @@ impl FrameDecoder {
     }
 
     /// Returns the number of packets that were decoded since the decoder was created.
-    pub fn decoded(&self) -> u64 {
+    pub fn decoded_packets(&self) -> u64 {
         self.decoded_packets
     }
 
@@ -70,9 +70,9 @@ impl FrameDecoder {
 
     fn try_decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         if record.codec != Codec::Av1 {
-            return Err(Error::unsupported(unsupported(record.codec)));
+            return Err(Error::unsupported(unsupported_message(record.codec)));
         }
-        let last_packet = record.count() - 1;
+        let last_packet = record.packet_count() - 1;
         if !self.continues(record) {
             self.start(record)?;
         }
@@ -85,7 +85,7 @@ impl FrameDecoder {
         }
         let picture = self.pictures.iter().find(|(packet_index, ..)| *packet_index == last_packet);
         let (.., picture) = picture.ok_or_else(|| {
-            Error::damaged(format!("packet {} of {} shows no frame", last_packet + 1, record.count()))
+            Error::damaged(format!("packet {} of {} shows no frame", last_packet + 1, record.packet_count()))
         })?;
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
@@ -103,10 +103,10 @@ impl FrameDecoder {
         if self.decoder.is_none() || self.packet_count == 0 {
             return false;
         }
-        if record.count() >= self.packet_count {
+        if record.packet_count() >= self.packet_count {
             return record.body().starts_with(&self.body);
         }
-        let picture = self.pictures.iter().find(|(packet_index, ..)| packet_index + 1 == record.count());
+        let picture = self.pictures.iter().find(|(packet_index, ..)| packet_index + 1 == record.packet_count());
         picture.is_some_and(|(_, body_end, _)| self.body.get(..*body_end) == Some(record.body()))
     }
 
@@ -140,7 +140,9 @@ impl FrameDecoder {
         check_size(packet, record)?;
         let mut shown_picture = None;
         let result = decoder.decode(packet, |picture| shown_picture = Some(picture));
-        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", packet_index + 1, record.count())))?;
+        result.map_err(|e| {
+            Error::new(e.kind(), format!("packet {} of {}: {e}", packet_index + 1, record.packet_count()))
+        })?;
         self.decoded_packets += 1;
         if let Some(picture) = shown_picture {
             if self.pictures.len() == MAX_PICTURES {

@@ -13,8 +13,8 @@ use crate::record::Record;
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
-/// GPU's decoders. A frame decoder keeps one of them until [`rest`](Self::rest) is called or a
-/// record does not continue the previous one, so the packets of a clip are decoded only once.
+/// GPU's decoders. A frame decoder keeps one of them until [`release`](Self::release) is called or
+/// a record does not continue the previous one, so the packets of a clip are decoded only once.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
@@ -36,12 +36,12 @@ impl FrameDecoder {
     }
 
     /// Returns the number of packets that were decoded since the frame decoder was created.
-    pub fn decoded(&self) -> u64 {
+    pub fn decoded_packets(&self) -> u64 {
         self.decoded_packets
     }
 
     /// Returns the decoder to the pool for other threads.
-    pub fn rest(&mut self) {
+    pub fn release(&mut self) {
         let Some(session) = self.session.take() else { return };
         match (&self.pool, check_process()) {
             (Some(pool), Ok(())) => pool.release(session),
@@ -81,7 +81,7 @@ impl FrameDecoder {
             }
         };
         if self.session.as_mut().is_some_and(|session| !session.continues(record)) {
-            self.rest();
+            self.release();
         }
         let session = match &mut self.session {
             Some(session) => session,
@@ -94,6 +94,6 @@ impl FrameDecoder {
 
 impl Drop for FrameDecoder {
     fn drop(&mut self) {
-        self.rest();
+        self.release();
     }
 }

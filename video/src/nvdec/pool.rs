@@ -117,11 +117,11 @@ impl Session {
     /// identifier would result in a wrong frame. If the requested frame was already decoded, as in
     /// clips in presentation order, its image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
-        let pushed_count = self.packet_ends.len().min(record.count());
+        let pushed_count = self.packet_ends.len().min(record.packet_count());
         self.has_format_of(record)
             && pushed_count > 0
             && self.body.get(..self.packet_ends[pushed_count - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (pushed_count < record.count() || self.decoder.has_frame(record.count() - 1))
+            && (pushed_count < record.packet_count() || self.decoder.has_frame(record.packet_count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
@@ -159,8 +159,8 @@ impl Session {
             }
             self.push(later)?;
         }
-        if !self.decoder.frame(record.count() - 1)? {
-            let packet = record.count() - 1;
+        if !self.decoder.frame(record.packet_count() - 1)? {
+            let packet = record.packet_count() - 1;
             return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
         let planes = self.decoder.planes();
@@ -194,7 +194,7 @@ impl Session {
 
     fn push(&mut self, record: &Record<'_>) -> Result<()> {
         let pushed_count = self.packet_ends.len();
-        reserve(&mut self.packet_ends, record.count().saturating_sub(pushed_count))?;
+        reserve(&mut self.packet_ends, record.packet_count().saturating_sub(pushed_count))?;
         for packet in record.packets().skip(pushed_count) {
             self.decoder.push(packet)?;
             let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());

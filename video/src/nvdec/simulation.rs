@@ -422,7 +422,7 @@ fn records(first: usize) -> Vec<Vec<u8>> {
     let packets: Vec<_> = group.iter().enumerate().map(|(index, &image)| packet(first + index, image)).collect();
     let of_frame = |count: usize| {
         let mut bytes = Vec::new();
-        record::start(&config(Codec::H264), 1, "", count as u32, &mut bytes).unwrap();
+        record::write_header(&config(Codec::H264), 1, "", count as u32, &mut bytes).unwrap();
         for packet in &packets[..count] {
             bytes.extend((packet.len() as u32).to_le_bytes());
             bytes.extend(packet);
@@ -449,13 +449,13 @@ fn the_same_frames_result_for_any_order_of_records() {
     for record in &records {
         show(&mut decoder, record);
     }
-    let before = decoder.decoded();
+    let before = decoder.decoded_packets();
     show(&mut decoder, &records[4]);
-    assert_eq!(decoder.decoded(), before, "nothing is decoded twice");
-    decoder.rest();
+    assert_eq!(decoder.decoded_packets(), before, "nothing is decoded twice");
+    decoder.release();
     let mut other = FrameDecoder::with_pool(&pool);
     show(&mut other, &records[4]);
-    assert_eq!(other.decoded(), 0, "a different thread continues");
+    assert_eq!(other.decoded_packets(), 0, "a different thread continues");
     assert_eq!(pool.count(), 1);
 }
 
@@ -469,9 +469,9 @@ fn frames_are_decoded_ahead_and_only_once() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::with_pool(&pool);
     assert_eq!(show_before(&mut decoder, &records[0], &records[1..]), 1);
-    assert_eq!(decoder.decoded(), 3, "the frame and two more");
+    assert_eq!(decoder.decoded_packets(), 3, "the frame and two more");
     assert_eq!(show_before(&mut decoder, &records[1], &records[2..]), 2);
-    assert_eq!(decoder.decoded(), 4);
+    assert_eq!(decoder.decoded_packets(), 4);
 }
 
 #[test]
@@ -511,7 +511,7 @@ fn many_threads_share_few_decoders() {
                     let (group, frame) = ((thread + step / 5) % 6, step * (thread + 1) % 5);
                     assert_eq!(usize::from(show(&mut decoder, &groups[group][frame])), group * 10 + frame + 1);
                     if step % 7 == 0 {
-                        decoder.rest();
+                        decoder.release();
                     }
                 }
             });
@@ -529,7 +529,7 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
         let waits = scope.spawn(|| show(&mut FrameDecoder::with_pool(&pool), &records[4]));
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!waits.is_finished());
-        decoders[3].rest();
+        decoders[3].release();
         assert_eq!(waits.join().unwrap(), 5);
     });
     assert_eq!(pool.count(), MAX_SESSIONS);

@@ -29,7 +29,7 @@ fn frames_are_equal_to_dav1d_bit_for_bit() {
         for frame in (0..track.len()).rev() {
             decoder.flush();
             let mut last = None;
-            for packet in track.needed(frame) {
+            for packet in track.packets_for(frame) {
                 let start = packet.offset as usize;
                 decoder.decode(&file[start..start + packet.size as usize], |picture| last = Some(picture)).unwrap();
             }
@@ -52,7 +52,7 @@ fn damaged_packets_fail_or_give_frames() {
         let file = bytes(&format!("{}.mp4", names[round % names.len()]));
         let track = open(&file).unwrap();
         decoder.flush();
-        let needed = track.needed(track.len() - 1);
+        let needed = track.packets_for(track.len() - 1);
         let mutated = random.below(needed.len());
         for (index, packet) in needed.iter().enumerate() {
             let start = packet.offset as usize;
@@ -91,7 +91,7 @@ fn each_packet_of_a_clip_is_decoded_once() {
         let bytes = crate::record::record(&file, &track, frame);
         let crc = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
         assert_eq!(crc, expected[frame], "frame {frame}");
-        decoder.decoded()
+        decoder.decoded_packets()
     };
     // These are eight frames from four groups of pictures.
     assert_eq!((0..8).map(&mut show).last(), Some(8));

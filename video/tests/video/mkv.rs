@@ -51,8 +51,8 @@ fn packets_are_those_of_ffprobe_and_of_the_mp4_file() {
         }
         for frame in 0..track.len() {
             assert!((track.time(frame).seconds() - expected.time(frame).seconds()).abs() < 6e-4, "{name} {frame}");
-            assert_eq!(track.start_of(frame), expected.start_of(frame), "{name} {frame}");
-            assert_eq!(track.packet_of(frame), expected.packet_of(frame), "{name} {frame}");
+            assert_eq!(track.start_packet(frame), expected.start_packet(frame), "{name} {frame}");
+            assert_eq!(track.packet_index(frame), expected.packet_index(frame), "{name} {frame}");
         }
     }
     assert_eq!(open(&bytes("bt709.mkv")).unwrap().config().color, Some((1, 1, 1, false)));
@@ -69,7 +69,7 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
             let crc = |frame: usize| {
                 decoder.flush();
                 let mut last = None;
-                for packet in track.needed(frame) {
+                for packet in track.packets_for(frame) {
                     let packet = &file[packet.offset as usize..][..packet.size as usize];
                     decoder.decode(packet, |picture| last = Some(picture)).unwrap();
                 }
@@ -394,7 +394,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
                     assert!(packet.offset + u64::from(packet.size) <= file.len() as u64);
                 }
                 for frame in (0..track.len()).take(20) {
-                    assert!(!track.needed(frame).is_empty());
+                    assert!(!track.packets_for(frame).is_empty());
                 }
             }
             Err(e) => {

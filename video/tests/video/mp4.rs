@@ -42,7 +42,7 @@ fn frames_are_found_by_their_exact_time() {
             assert_eq!(track.frame_at(time.seconds(), 0.0), Some(frame), "{name} {frame}");
             assert_eq!(track.nearest(time.seconds() + 1e-4), Some(frame), "{name} {frame}");
             assert_eq!(track.frame_at(time.seconds() + 2e-4, 1e-4), None, "{name} {frame}");
-            let needed = track.needed(frame);
+            let needed = track.packets_for(frame);
             assert!(needed[0].is_key, "{name} {frame}");
             assert_eq!(needed.last().unwrap().time, time.ticks);
             assert!(frame == 0 || track.time(frame - 1).ticks < time.ticks);
@@ -55,7 +55,7 @@ fn frames_are_found_by_their_exact_time() {
 #[test]
 fn frames_need_at_most_two_packets_if_every_second_is_a_key_frame() {
     let track = open(&bytes("g2.mp4")).unwrap();
-    let needed: Vec<usize> = (0..track.len()).map(|frame| track.needed(frame).len()).collect();
+    let needed: Vec<usize> = (0..track.len()).map(|frame| track.packets_for(frame).len()).collect();
     assert_eq!(needed, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
     assert_eq!(track.config().codec, Codec::Av1);
     assert_eq!((track.config().width, track.config().height), (96, 64));
@@ -216,7 +216,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
                 // takes at least four bits of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
-                    assert!(!track.needed(frame).is_empty());
+                    assert!(!track.packets_for(frame).is_empty());
                 }
             }
             Err(e) => {

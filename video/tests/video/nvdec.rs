@@ -91,7 +91,7 @@ fn many_threads_decode_the_frames_of_ffmpeg() {
                 let Some(mut decoder) = decoder() else { return };
                 for frame in (0..FRAMES).map(|offset| (offset * 7 + thread) % FRAMES) {
                     compare(&mut decoder, VIDEOS[thread % 3], std::iter::once(frame));
-                    decoder.rest();
+                    decoder.release_gpu_decoder();
                 }
             });
         }

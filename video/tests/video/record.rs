@@ -1,15 +1,21 @@
 //! Tests records, which are self-contained encodings of one video frame.
 
-use warpfeed_video::record::{Record, start};
+use warpfeed_video::record::{Record, write_header};
 use warpfeed_video::{Codec, Track, open};
 
 use crate::support::{Random, bytes};
 
 pub(crate) fn record(file: &[u8], track: &Track, frame: usize) -> Vec<u8> {
-    let needed = track.needed(frame);
+    let needed = track.packets_for(frame);
     let mut record = Vec::new();
-    start(track.config(), track.orientation(), &format!("clip.mp4: frame {frame}"), needed.len() as u32, &mut record)
-        .unwrap();
+    write_header(
+        track.config(),
+        track.orientation(),
+        &format!("clip.mp4: frame {frame}"),
+        needed.len() as u32,
+        &mut record,
+    )
+    .unwrap();
     for packet in needed {
         record.extend(packet.size.to_le_bytes());
         let from = packet.offset as usize;
@@ -29,10 +35,10 @@ fn records_contain_the_packets() {
             assert_eq!((parsed.width, parsed.height, parsed.orientation), (96, 64, 1));
             assert_eq!(parsed.config, track.config().record);
             assert_eq!(parsed.label, format!("clip.mp4: frame {frame}"));
-            let packets = track.needed(frame).iter();
+            let packets = track.packets_for(frame).iter();
             let packets = packets.map(|packet| &file[packet.offset as usize..][..packet.size as usize]);
             assert!(parsed.packets().eq(packets), "{name} {frame}");
-            assert_eq!(parsed.count(), track.needed(frame).len());
+            assert_eq!(parsed.packet_count(), track.packets_for(frame).len());
         }
     }
 }
@@ -55,7 +61,7 @@ fn damaged_records_fail() {
         }
         if let Ok(record) = Record::parse(&bytes) {
             parsed += 1;
-            assert_eq!(record.packets().count(), record.count());
+            assert_eq!(record.packets().count(), record.packet_count());
             assert!(record.packets().map(<[u8]>::len).sum::<usize>() < bytes.len());
         }
     }
@@ -65,6 +71,6 @@ fn damaged_records_fail() {
 #[test]
 fn codecs_without_a_decoder_are_named() {
     let config = |codec| warpfeed_video::CodecConfig { codec, width: 2, height: 2, record: Vec::new(), color: None };
-    let error = start(&config(Codec::Other(*b"apcn")), 1, "", 1, &mut Vec::new()).unwrap_err();
+    let error = write_header(&config(Codec::Other(*b"apcn")), 1, "", 1, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("\"apcn\"") && error.to_string().contains("libsvtav1"), "{error}");
 }

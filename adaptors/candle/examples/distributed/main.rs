@@ -96,7 +96,7 @@ fn start(processes: usize, arguments: &[String]) -> Result<()> {
 }
 
 fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
-    let rank = Rank::from_env()?.unwrap_or(Rank::ALONE);
+    let rank = Rank::from_env()?.unwrap_or(Rank::SINGLE);
     let device = Device::new_cuda_with_stream(rank.local_rank.unwrap_or(0))?;
     let stream = warpfeed_candle::stream(&device)?;
     let group = Group::join(rank, &device)?;

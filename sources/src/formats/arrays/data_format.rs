@@ -76,7 +76,7 @@ fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     for entry in folder.entries() {
         let (name, is_folder) = entry?;
         let extension = Path::new(&name).extension().and_then(|end| end.to_str()).unwrap_or_default();
-        let other = extension.eq_ignore_ascii_case("tar") || format::field_of_file(extension, &[]).is_some();
+        let other = extension.eq_ignore_ascii_case("tar") || format::field_for_extension(extension, &[]).is_some();
         if other || arrays > MAX_ARRAYS || is_folder {
             return Ok(false);
         }

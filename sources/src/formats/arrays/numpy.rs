@@ -23,16 +23,16 @@ fn parse_header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     if npy.header_for_message().contains("'|O'") {
         return error("contains pickled Python objects: save numbers instead");
     }
-    if npy.size == 0 {
+    if npy.item_size == 0 {
         return error("has a structured type: save each field as a separate array");
     }
-    if npy.fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
+    if npy.fortran_order && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return error(
             "is in Fortran order, so its samples are not contiguous: save numpy.ascontiguousarray(array) instead",
         );
     }
-    let dtype = Dtype { kind: npy.kind, size: npy.size, big_endian: npy.big_endian };
-    Ok((dtype, shape.to_vec(), npy.start as u64))
+    let dtype = Dtype { kind: npy.kind, size: npy.item_size, big_endian: npy.big_endian };
+    Ok((dtype, shape.to_vec(), npy.data_offset as u64))
 }
 
 /// Reads the description of an array in a file. `offset` is the offset of its `.npy` header, and

@@ -200,7 +200,7 @@ impl Arrays {
 
     #[cfg(feature = "hdf5")]
     fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let (needed, granted) = (self.prefetch_bytes() as u128, order.bytes() as u128);
+        let (needed, granted) = (self.prefetch_bytes() as u128, order.budget_bytes() as u128);
         let share = |(cache, bytes): (&Arc<ChunkCache>, usize)| {
             // The share is at most `granted`, so the cast is lossless.
             Grant::new(cache.clone(), (bytes as u128 * granted / needed) as usize)

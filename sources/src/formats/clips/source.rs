@@ -34,7 +34,7 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 ///
 /// // Eight frames, four frames apart, from three positions in each video.
 /// let options = ClipsOptions::new(8).stride(4).clips_per_video(3);
-/// let set = Clips::with("kinetics/val", &options, &Options::new())?;
+/// let set = Clips::open_with("kinetics/val", &options, &Options::new())?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
@@ -84,14 +84,14 @@ impl Clips {
     /// # Errors
     /// If the folder cannot be listed, if it contains no videos, or if an option is invalid.
     pub fn open(path: impl AsRef<Path>, options: &ClipsOptions) -> Result<Self> {
-        Self::with(path, options, &Options::new())
+        Self::open_with(path, options, &Options::new())
     }
 
     /// Opens a local folder, or a URL for which `open_options` registers a store.
     ///
     /// # Errors
     /// See [`open`](Clips::open).
-    pub fn with(path: impl AsRef<Path>, options: &ClipsOptions, open_options: &Options) -> Result<Self> {
+    pub fn open_with(path: impl AsRef<Path>, options: &ClipsOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(open_options.locate(path)?, options)
             .map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
@@ -231,13 +231,13 @@ impl Videos {
         // needs are then a prefix of those that the next frame needs.
         let mut stored_frames: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for &frame in &frames {
-            stored_frames.entry((track.start_of(frame), track.packet_of(frame))).or_insert(frame);
+            stored_frames.entry((track.start_packet(frame), track.packet_index(frame))).or_insert(frame);
         }
         let (groups, stored_frames): (Vec<_>, Vec<usize>) = stored_frames.into_iter().unzip();
         let mut frame_indices = Vec::new();
         reserve(&mut frame_indices, frames.len())?;
         for &frame in &frames {
-            let position = groups.binary_search(&(track.start_of(frame), track.packet_of(frame)));
+            let position = groups.binary_search(&(track.start_packet(frame), track.packet_index(frame)));
             frame_indices.push(position.expect("all frames are stored") as u32);
         }
         let choices = Choices {

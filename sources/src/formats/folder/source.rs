@@ -209,7 +209,7 @@ impl Source for Folder {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let path = self.listing.path(index);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
-        let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
+        let field = format::field_for_extension(extension, &self.formats).unwrap_or("img");
         let sample = match &self.files {
             ImageFiles::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
             ImageFiles::Stored { objects, object_indices, remote } => {

@@ -12,7 +12,7 @@ use crate::model::{Location, Object};
 /// web servers are percent-decoded, so that classes and keys equal those of a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
-    let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
+    let is_web = Location::parse(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
     Some(if is_web { percent_decode(path) } else { path.to_owned() })
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum FileKind<'a> {
 impl FileKind<'_> {
     pub(super) fn matches(self, extension: &str) -> bool {
         match self {
-            FileKind::Images(formats) => format::field_of_file(extension, formats).is_some(),
+            FileKind::Images(formats) => format::field_for_extension(extension, formats).is_some(),
             FileKind::Videos => format::VIDEO_FILES.iter().any(|ending| ending.eq_ignore_ascii_case(extension)),
         }
     }

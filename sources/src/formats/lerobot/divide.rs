@@ -82,7 +82,7 @@ fn npy_file(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
             return Err(Error::in_source(format!("field {field:?}: sample {index} does not contain numbers")));
         };
         let mut record = Vec::new();
-        npy_header(&mut record, numbers.element(), std::iter::once(view.len()).chain(numbers.sides()));
+        npy_header(&mut record, numbers.element(), std::iter::once(view.len()).chain(numbers.dims()));
         if index == 0 {
             append(&mut file, &record)?;
             header = record;

@@ -35,9 +35,9 @@ impl NumberFile {
     fn parse(file: OpenFile, rows: usize) -> Result<Self> {
         let mut scratch = Vec::new();
         let npy = Npy::read(file.get(0, MAX_HEADER_BYTES, &mut scratch)?)?;
-        let dtype = Dtype { kind: npy.kind, size: npy.size, big_endian: npy.big_endian };
+        let dtype = Dtype { kind: npy.kind, size: npy.item_size, big_endian: npy.big_endian };
         let element = dtype.element()?;
-        let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran);
+        let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran_order);
         let Some((&actual, shape)) = shape.and_then(|shape| shape.split_first()) else {
             return Err(Error::in_source(format!(
                 "unsupported array: expected one row for each frame, in C order and the byte order of this machine: {}",
@@ -46,7 +46,7 @@ impl NumberFile {
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
         let expected_len =
-            row_bytes.and_then(|bytes| bytes.checked_mul(actual)).map(|bytes| npy.start as u64 + bytes as u64);
+            row_bytes.and_then(|bytes| bytes.checked_mul(actual)).map(|bytes| npy.data_offset as u64 + bytes as u64);
         if actual != rows {
             return Err(Error::in_source(format!(
                 "the file has {actual} rows, but the dataset has {rows} frames; pack the dataset again"
@@ -59,7 +59,7 @@ impl NumberFile {
                 npy.header_for_message()
             )));
         }
-        let (data_start, shape) = (npy.start as u64, shape.to_vec());
+        let (data_start, shape) = (npy.data_offset as u64, shape.to_vec());
         let row_bytes = row_bytes.expect("the length of the file was checked");
         Ok(NumberFile { file, data_start, row_bytes, element, shape })
     }

@@ -325,7 +325,7 @@ impl PackedReader {
                 rows.rows(frames.locate(sample as usize)).map(|row| row as u64).collect()
             };
             let rows = move |index| Some(samples.samples(index)?.into_iter().flat_map(&rows_of).collect());
-            let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
+            let order = Lookahead::new(order.budget_bytes() / count, move |epoch| batches.batch_count(epoch), rows);
             group.frames.prefetcher(order)
         };
         let prefetchers: Vec<_> = self.groups.iter().filter_map(prefetcher_of).collect();

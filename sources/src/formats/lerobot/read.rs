@@ -131,10 +131,11 @@ impl ParquetReader {
         {
             let samples = 0..frames.len() as u64;
             let video_budget =
-                order.bytes() as u128 * self.video_bytes() as u128 / self.prefetch_bytes().max(1) as u128;
+                order.budget_bytes() as u128 * self.video_bytes() as u128 / self.prefetch_bytes().max(1) as u128;
             let video_budget = video_budget as usize;
-            let rows =
-                self.rows.prefetcher(&order.restricted(order.bytes() - video_budget, samples.clone()), &needed_rows);
+            let rows = self
+                .rows
+                .prefetcher(&order.restricted(order.budget_bytes() - video_budget, samples.clone()), &needed_rows);
             let deltas = |feature: &Feature| feature.deltas.clone().unwrap_or_else(|| vec![0]);
             let videos = self.read_videos().map(|(feature, video)| (video.clone(), deltas(feature))).collect();
             let videos =
@@ -278,7 +279,7 @@ impl ParquetReader {
     fn append_stored_image(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.append_value(row, column, scratch)? {
-            Found::Bytes(_) if format::of(&scratch[start..]).is_some() => return Ok(()),
+            Found::Bytes(_) if format::detect(&scratch[start..]).is_some() => return Ok(()),
             Found::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
             Found::Path(_) => {
                 let path = String::from_utf8_lossy(&scratch[start..]);

@@ -29,7 +29,7 @@ use crate::storage::DatasetLocation;
 /// use warpfeed_sources::{LeRobot, LeRobotOptions, Options};
 ///
 /// let options = LeRobotOptions::new().delta_indices("action", 0..16);
-/// let set = LeRobot::with("aloha", &options, &Options::new())?;
+/// let set = LeRobot::open_with("aloha", &options, &Options::new())?;
 /// let action = &set.stats()?["action"];
 /// println!("mean {:?}, standard deviation {:?}", action.mean, action.std);
 /// # Ok::<(), warpfeed_sources::Error>(())
@@ -91,7 +91,7 @@ impl LeRobot {
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
     /// each other.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path, &LeRobotOptions::new(), &Options::new())
+        Self::open_with(path, &LeRobotOptions::new(), &Options::new())
     }
 
     /// Opens the dataset at `path`, which is a local folder, or a URL in a store that
@@ -101,7 +101,7 @@ impl LeRobot {
     /// Fails like [`open`](LeRobot::open), and if `options` are invalid or do not match the
     /// dataset. For example, an episode, a split or a feature may not exist, a selected video may
     /// be unreadable, or a delta may not be a multiple of the duration of a frame.
-    pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
+    pub fn open_with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(open_options.locate(path)?, options)
             .map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })

@@ -86,7 +86,7 @@ impl<'a> Datum<'a> {
         let converted = &buffer[start..];
         match self.data.filter(|data| !data.is_empty()) {
             Some(_) if raw_pixels.is_some() => sample.push(format::NPY.field, converted)?,
-            Some(data) => match format::of(data) {
+            Some(data) => match format::detect(data) {
                 Some(format) => sample.push(format.field, data)?,
                 None if self.is_encoded => sample.push("img", data)?,
                 None => {

@@ -67,7 +67,7 @@ impl ValueFormat for MsgPack {
                 }
                 // Python programs often use a file extension as the name (`JPEG`). Normalize it, so
                 // that fields have the same names in every format.
-                (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
+                (name, Value::Bytes(bytes)) => sample.push(format::canonical_field(name), bytes)?,
                 (_, value) => reader.skip(value)?,
             }
         }
@@ -111,7 +111,7 @@ pub struct RawValues;
 
 impl ValueFormat for RawValues {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
-        Sample::new(key).with_field(format::of(value).map_or("img", |format| format.field), value)
+        Sample::new(key).with_field(format::detect(value).map_or("img", |format| format.field), value)
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) enum DetectedLayout {
 pub(super) fn detect(value: &[u8]) -> Result<DetectedLayout> {
     // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
     // pairs, and most pickles with the same byte as an empty map.
-    if format::of(value).is_some() {
+    if format::detect(value).is_some() {
         return Ok(DetectedLayout::Custom(Box::new(RawValues)));
     }
     if is_pickle(value) {

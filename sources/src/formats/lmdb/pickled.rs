@@ -126,7 +126,7 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
         _ => false,
     };
-    let image = only_item(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
+    let image = only_item(&|node| matches!(node, Node::Bytes(bytes) if format::detect(bytes).is_some()));
     let image = image
         .or_else(|| only_item(&is_array).filter(is_pixels))
         .or_else(|| only_item(&|node| matches!(node, Node::Bytes(_))));

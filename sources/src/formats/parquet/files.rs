@@ -209,7 +209,7 @@ impl Files {
             if simulation.next_batch != Some(batch) {
                 *simulation = CacheSimulation::default();
             }
-            simulation.next_batch = Some(samples.after(batch));
+            simulation.next_batch = Some(samples.next_batch(batch));
             let mut units = Vec::new();
             for sample in batch_samples {
                 for needed in &leaf_columns {
@@ -254,7 +254,7 @@ impl Files {
             first.map_or(Position::Absent, Position::At)
         };
         let batches_of = order.clone();
-        Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next_use)
+        Lookahead::new(bytes, move |epoch| batches_of.batch_count(epoch), units).with_next(next_use)
     }
 
     pub(super) fn units(self: &Arc<Self>) -> SampleRanges {

@@ -31,10 +31,10 @@ impl Prefetcher for LoaderGrants {
 impl Parquet {
     /// `rows` maps each sample to the rows that it needs.
     pub(super) fn row_prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
-        let cache_bytes = self.cache_share(order.bytes());
+        let cache_bytes = self.cache_share(order.budget_bytes());
         let grants = [Grant::new(self.cache.clone(), cache_bytes), Grant::new(self.page_limit.clone(), cache_bytes)];
         let Some(remote) = &self.remote else { return Box::new(LoaderGrants { prefetcher: None, _grants: grants }) };
-        let prefetch_bytes = order.bytes() - cache_bytes;
+        let prefetch_bytes = order.budget_bytes() - cache_bytes;
         // Plan for less cache than is available, because pages are not used in exactly the planned
         // order.
         let units = self.files.unit_order(order, (rows, self.needed_leaves()), prefetch_bytes, cache_bytes / 4 * 3);

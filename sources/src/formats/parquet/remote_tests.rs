@@ -104,20 +104,20 @@ impl Store for CachingStore {
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.0.prefetch_requests.fetch_add(1, Ordering::Relaxed);
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        reply.done(self.read(object, range.start, &mut bytes).map(|()| bytes));
+        reply.complete(self.read(object, range.start, &mut bytes).map(|()| bytes));
     }
 
-    fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        let (batch, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
+    fn object_cache(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
+        let (batch, units) = order.batches_from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
         assert_eq!(order.next_use(units[0], batch, 1), NextUse::At(batch));
         (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
     }
 }
 
 impl ObjectCache for CachingStore {
-    fn start(&self, _batch: BatchIndex) {}
+    fn advance_to(&self, _batch: BatchIndex) {}
 
-    fn has(&self, _object: &Object, offset: u64, len: u64) -> bool {
+    fn contains(&self, _object: &Object, offset: u64, len: u64) -> bool {
         self.0.cached.lock().unwrap().0.contains_key(&(offset, len))
     }
 

@@ -53,7 +53,7 @@ impl Table {
             }
         }
         if let Some((path, column)) = image_path {
-            let name = format::field_of_file(self.split_path(column, path).1, &self.formats).unwrap_or("img");
+            let name = format::field_for_extension(self.split_path(column, path).1, &self.formats).unwrap_or("img");
             let bytes = self.append_file(buffer, row, column, path)?;
             ranges.fields.insert(0, (Name::Static(name), bytes));
         }
@@ -89,7 +89,7 @@ impl Table {
         let extension = self.split_path(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;
         buffer.push(b".");
-        match format::field_of_file(extension, &self.formats) {
+        match format::field_for_extension(extension, &self.formats) {
             Some(format) => _ = buffer.push(format.as_bytes()),
             None => extension.bytes().for_each(|byte| _ = buffer.push(&[byte.to_ascii_lowercase()])),
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cells::CellKind;
 use crate::error::{Error, Result};
-use crate::format::field_of_file;
+use crate::format::field_for_extension;
 use crate::machine::file::is_below;
 use crate::model::sample::{MAX_FIELDS, MessageHints};
 use crate::options::TableOptions;
@@ -231,7 +231,7 @@ fn stem(column: &str) -> String {
 }
 
 fn is_image_file(name: &str) -> bool {
-    Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
+    Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_for_extension(end, &[]).is_some())
 }
 
 fn list_names(names: &[String]) -> String {

@@ -11,7 +11,7 @@ pub(super) fn split_extension(path: &str) -> (&str, &str) {
 /// Returns whether a path has the extension of an image format or of NumPy files.
 pub(super) fn has_known_extension(path: &str, formats: &[Format]) -> bool {
     let extension = split_extension(path).1;
-    format::field_of_file(extension, formats).is_some() || extension.eq_ignore_ascii_case("npy")
+    format::field_for_extension(extension, formats).is_some() || extension.eq_ignore_ascii_case("npy")
 }
 
 /// Finds the image extension that the paths `values` omit: the extension that turns them into paths

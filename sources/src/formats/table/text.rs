@@ -9,10 +9,10 @@ use crate::storage::ahead::Remote;
 
 /// For invalid UTF-8, the error contains the line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
-    let mut bytes = match Location::of(path) {
+    let mut bytes = match Location::parse(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
         Location::Url(url) => {
-            let remote = Remote::new(stores.of(&url)?.clone());
+            let remote = Remote::new(stores.for_url(&url)?.clone());
             let object = remote.repeated(move |store| store.object(&url))?;
             remote.bytes(&object, 0, object.len)?
         }

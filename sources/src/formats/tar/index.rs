@@ -146,8 +146,8 @@ impl Index {
     ///
     /// Follows the rules of WebDataset, with additions. The stem of a member is its path up to the
     /// first dot of the base name. The field name is the rest of the name, in lower case, with the
-    /// [usual spelling](format::field) of an extension, such as `jpg` for `jpeg`. Adjacent members
-    /// with the same stem form a sample. Its key is the stem, or the
+    /// [usual spelling](format::canonical_field) of an extension, such as `jpg` for `jpeg`.
+    /// Adjacent members with the same stem form a sample. Its key is the stem, or the
     /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Only files and links are read, except
     /// hidden ones and ones without an extension. A link is read as the file that it refers to.
     /// Links whose target is not in the tar are omitted and [counted](UnresolvedLinks).
@@ -356,7 +356,7 @@ impl Scanner<'_> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
         // Normalize the extension, so that the field has the same name in every kind of dataset.
         let lower = name.to_lowercase();
-        let name = format::field(&lower);
+        let name = format::canonical_field(&lower);
 
         let index = &mut self.index;
         if self.stem != stem || index.samples.is_empty() {

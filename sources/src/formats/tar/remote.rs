@@ -364,7 +364,7 @@ fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     // If a file name cannot represent the key, this header contains only part of it.
     let is_expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
-        format::field(&extension.to_lowercase()) == name && (stem == key || !is_expressible)
+        format::canonical_field(&extension.to_lowercase()) == name && (stem == key || !is_expressible)
     })
 }
 

@@ -113,7 +113,7 @@ impl Fetcher {
             pace: Pace::new(),
             last_id: 0,
         };
-        let cache = store.keep(ranges.identity(), &order);
+        let cache = store.object_cache(ranges.identity(), &order);
         counts.cached.fetch_or(cache.is_some(), Ordering::Relaxed);
         let (state, work_ready) = (Mutex::new(state), Condvar::new());
         let is_closed = Arc::new(AtomicBool::new(false));
@@ -178,7 +178,7 @@ impl Fetcher {
                 out.copy_from_slice(&bytes[(range.start - start) as usize..][..out.len()]);
                 self.counts.used_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
                 if let Some(cache) = &self.cache {
-                    cache.offer(self.ranges.object(object), range.start, out, sample, self.order.after(batch));
+                    cache.offer(self.ranges.object(object), range.start, out, sample, self.order.next_batch(batch));
                 }
                 Ok(true)
             }
@@ -437,12 +437,12 @@ impl Prefetcher for FetcherHandle {
             state.drop_batches(|other| other < batch);
         } else {
             state.reset();
-            state.batches = Some(Box::new(fetcher.order.from(batch)));
+            state.batches = Some(Box::new(fetcher.order.batches_from(batch)));
             state.next_unplanned_batch = batch;
         }
         (state.first_planned_batch, state.first_unfinished_batch) = (batch, batch);
         if let Some(cache) = &fetcher.cache {
-            cache.start(batch);
+            cache.advance_to(batch);
         }
         fetcher.resume(state);
     }
@@ -450,9 +450,9 @@ impl Prefetcher for FetcherHandle {
     fn done(&self, batch: BatchIndex) {
         let mut state = self.0.lock();
         state.drop_batches(|other| other == batch);
-        state.first_unfinished_batch = self.0.order.after(batch);
+        state.first_unfinished_batch = self.0.order.next_batch(batch);
         if let Some(cache) = &self.0.cache {
-            cache.start(state.first_unfinished_batch);
+            cache.advance_to(state.first_unfinished_batch);
         }
         self.0.resume(state);
     }

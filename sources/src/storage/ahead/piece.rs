@@ -96,7 +96,7 @@ mod tests {
         let flight = InFlight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: completion.canceler() };
         let limit = flight.sent_at + LOST_AFTER;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
-        completion.progress();
+        completion.record_progress();
         let progress = flight.cancel.progress();
         assert!(!flight.is_lost(limit) && flight.is_lost(limit + progress));
     }

@@ -145,9 +145,9 @@ impl Remote {
     }
 
     /// Like [`list`](Remote::list), but bypasses cached listings.
-    pub(crate) fn list_now(&self, url: &str) -> Result<Vec<Object>> {
+    pub(crate) fn list_uncached(&self, url: &str) -> Result<Vec<Object>> {
         let prefix = format!("{}/", url.trim_end_matches('/'));
-        self.repeated(move |store| store.list_now(&prefix))
+        self.repeated(move |store| store.list_uncached(&prefix))
     }
 
     /// Sends `request`, which transfers no bytes of samples, and repeats it after transient errors
@@ -185,7 +185,7 @@ impl Remote {
 
     /// Returns `None` if the byte budget of the order is 0.
     pub(crate) fn prefetcher(&self, order: Lookahead, ranges: SampleRanges) -> Option<Box<dyn Prefetcher>> {
-        if order.bytes() == 0 {
+        if order.budget_bytes() == 0 {
             return None;
         }
         let fetcher = Fetcher::new(self.store.clone(), ranges, order, self.counts.clone());

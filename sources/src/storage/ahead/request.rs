@@ -71,7 +71,7 @@ impl SampleRanges {
 /// `n * reads_per_sample` to `(n + 1) * reads_per_sample - 1`.
 pub(crate) fn order_of_reads(order: Lookahead, reads_per_sample: usize) -> Lookahead {
     let reads_per_sample = reads_per_sample as u64;
-    let (sample_order, samples, bytes) = (order.clone(), order.clone(), order.bytes());
+    let (sample_order, samples, bytes) = (order.clone(), order.clone(), order.budget_bytes());
     let reads = move |batch| {
         let samples = samples.samples(batch)?;
         Some(
@@ -87,7 +87,7 @@ pub(crate) fn order_of_reads(order: Lookahead, reads_per_sample: usize) -> Looka
         NextUse::Later => Position::Absent,
         NextUse::Unknown => Position::Unknown,
     };
-    Lookahead::new(bytes, move |epoch| sample_order.batches(epoch), reads).with_next(next)
+    Lookahead::new(bytes, move |epoch| sample_order.batch_count(epoch), reads).with_next(next)
 }
 
 /// Returns a hash of the versions of `objects`, which depends on their order.

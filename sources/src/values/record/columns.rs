@@ -46,7 +46,7 @@ pub(crate) enum ColumnType {
 impl ColumnType {
     /// Guesses the type of a column of bytes from `first`, its first value.
     pub(crate) fn from_bytes(first: &[u8]) -> Self {
-        if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
+        if format::detect(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
 
     pub(crate) fn description(self) -> &'static str {
@@ -377,7 +377,7 @@ impl Columns {
         if let Some(column) = self.image
             && let Some(bytes) = cell(column)?.bytes()
         {
-            sample.push(format::of(bytes).map_or("img", |format| format.field), bytes)?;
+            sample.push(format::detect(bytes).map_or("img", |format| format.field), bytes)?;
         }
         for field in &self.fields {
             let cell = cell(field.column)?;

@@ -25,12 +25,12 @@ pub(crate) fn guess_type<'a>(
         let content = find(row, &mut scratch)?;
         let has_image_extension = |path: &str| {
             let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-            format::field_of_file(extension, &[]).is_some()
+            format::field_for_extension(extension, &[]).is_some()
         };
         let is_image = match &content {
             Found::Null => continue,
             Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(has_image_extension),
-            _ => content.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
+            _ => content.cell(&scratch)?.bytes().is_some_and(|bytes| format::detect(bytes).is_some()),
         };
         images += usize::from(is_image);
         values += 1;

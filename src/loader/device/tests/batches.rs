@@ -57,5 +57,5 @@ fn device_batches_have_the_fields_of_host_batches() {
     for (copy, pixels) in &copies {
         assert_eq!(bytes_at(copy.device_ptr(), pixels.len()), *pixels, "a copy outlives its batch");
     }
-    assert!(batches.device_stats().batches >= 6, "batches prepared for the next epoch are counted too");
+    assert!(batches.device_stats().batch_copies >= 6, "batches prepared for the next epoch are counted too");
 }

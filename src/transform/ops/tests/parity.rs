@@ -234,7 +234,7 @@ fn affine_transformations_of_boxes_match_torchvision() {
                 continue;
             };
             let near = ours.corners.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-3);
-            assert!(near && ours.visible <= 1.0 + 1e-9, "{angle}: {from:?} is {ours:?}, not {theirs:?}");
+            assert!(near && ours.visible_fraction <= 1.0 + 1e-9, "{angle}: {from:?} is {ours:?}, not {theirs:?}");
         }
     }
 }

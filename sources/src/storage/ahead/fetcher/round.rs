@@ -38,7 +38,7 @@ fn len(sample_range: &SampleRange) -> usize {
 
 impl Fetcher {
     pub(super) fn plan(&self, state: &mut State) {
-        let bytes = self.order.bytes();
+        let bytes = self.order.budget_bytes();
         let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
         if state.is_closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
             return;
@@ -140,7 +140,7 @@ impl Fetcher {
                 return None;
             }
             let (batch, samples) = batches.next()?;
-            state.next_unplanned_batch = self.order.after(batch);
+            state.next_unplanned_batch = self.order.next_batch(batch);
             if samples.is_empty() {
                 round.order_ended = false;
                 // No call of `done` would remove the entry of a batch that was completed before it
@@ -158,7 +158,7 @@ impl Fetcher {
     fn sample_range(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
         let (object, range): (u32, Range<u64>) = self.ranges.object_and_range(sample)?;
         let sample_range = SampleRange { batch, sample, object, range };
-        (1..=self.order.bytes()).contains(&len(&sample_range)).then_some(sample_range)
+        (1..=self.order.budget_bytes()).contains(&len(&sample_range)).then_some(sample_range)
     }
 
     /// The sample must fit in the round. The bytes of a cached sample are counted, not requested.
@@ -167,7 +167,7 @@ impl Fetcher {
         round.free_bytes -= size;
         round.selected_bytes += size;
         let is_cached = |cache: &Arc<dyn ObjectCache>| {
-            cache.has(self.ranges.object(sample_range.object), sample_range.range.start, size as u64)
+            cache.contains(self.ranges.object(sample_range.object), sample_range.range.start, size as u64)
         };
         if self.cache.as_ref().is_some_and(is_cached) {
             *state.cached_bytes.entry(sample_range.batch).or_default() += size;
