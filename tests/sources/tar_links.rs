@@ -1,5 +1,6 @@
 //! Tests that links inside a tar resolve to members of that tar, for local and remote tars. Links
-//! that leave the tar or have no target must be skipped, and one warning must count them.
+//! that leave the tar or have no target must be skipped, and one warning must count them. A hard
+//! link that has data must be read as a file.
 
 use std::fs;
 use std::sync::Arc;
@@ -108,4 +109,48 @@ fn links_resolve_in_remote_shards() {
     let loader = loader.subset([3, 0, 1]).batch_size(3);
     let batches: Vec<_> = loader.into_iter().map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
     assert_eq!(batches, [[3, 3, 4]]);
+}
+
+/// Writes a tar that consists of `parts` and an end marker, and returns its samples.
+fn read_parts(parts: &[Vec<u8>]) -> Vec<OwnedSample> {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.tar");
+    fs::write(&path, [parts.concat(), vec![0; 1024]].concat()).unwrap();
+    samples(&Tar::open(&path).unwrap())
+}
+
+#[test]
+fn hard_links_with_data_are_read_as_files() {
+    let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
+    // `size` in a PAX header precedes the data even if the data begin like a header.
+    let inner = file("inner.jpg", b"inner");
+    let size = member("pax", b'x', "", b"13 size=1024\n");
+    let parts = [
+        file("1.jpg", b"one"),
+        member("2.jpg", b'1', "1.jpg", b"two"),
+        member("3.jpg", b'1', "elsewhere.jpg", &[3; 700]),
+        member("4.jpg", b'2', "3.jpg", b""),
+        size,
+        member("5.tar", b'1', "1.jpg", &inner),
+        file("6.jpg", b"six"),
+    ];
+    let sample = |key: &str, data: &[u8]| OwnedSample::new(key).field("jpg", data);
+    let expected = [
+        sample("1", b"one"),
+        sample("2", b"two"),
+        sample("3", &[3; 700]),
+        sample("4", &[3; 700]),
+        OwnedSample::new("5").field("tar", inner),
+        sample("6", b"six"),
+    ];
+    assert_eq!(read_parts(&parts), expected);
+}
+
+#[test]
+fn size_of_a_hard_link_without_data_is_ignored() {
+    // Keeps only the header, which gives the size of the target.
+    let link = |name: &str| member(name, b'1', "1.jpg", b"one")[..512].to_vec();
+    let parts = [member("1.jpg", b'0', "", b"one"), link("2.jpg"), link("3.jpg")];
+    let expected = ["1", "2", "3"].map(|key| OwnedSample::new(key).field("jpg", *b"one"));
+    assert_eq!(read_parts(&parts), expected);
 }

@@ -149,8 +149,9 @@ impl Index {
     /// [usual spelling](format::canonical_field) of an extension, such as `jpg` for `jpeg`.
     /// Adjacent members with the same stem form a sample. Its key is the stem, or the
     /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Only files and links are read, except
-    /// hidden ones and ones without an extension. A link is read as the file that it refers to.
-    /// Links whose target is not in the tar are omitted and [counted](UnresolvedLinks).
+    /// hidden ones and ones without an extension. A link is read as the file that it refers to, and
+    /// a hard link that has data as a file. Links whose target is not in the tar are omitted and
+    /// [counted](UnresolvedLinks).
     ///
     /// Every size is checked against the length of `bytes` before it is used. Errors about damage
     /// contain the offset.
@@ -220,9 +221,9 @@ impl MemberOverrides {
     /// Returns the size in bytes of the data after this header.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
-            // These types are read as having no data, because the header of a link may give the
-            // size of its target.
-            b'1'..=b'6' => 0,
+            // These types have no data. The header of a symbolic link may give the size of its
+            // target.
+            b'2'..=b'6' => 0,
             b'x' | b'g' | b'L' | b'K' => header.size,
             _ => self.pax.size.unwrap_or(header.size),
         }
@@ -248,9 +249,14 @@ impl Scanner<'_> {
             }
             let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
             let header = Header::parse(block).map_err(error)?;
-            let size = overrides.size(&header);
             let start = offset + BLOCK as u64;
             let remaining = len - start;
+            let size = match overrides.size(&header) {
+                // In POSIX, data may follow a hard link. Older writers give the size of the target,
+                // and a header follows.
+                1.. if header.kind == b'1' && overrides.pax.size.is_none() && self.has_header(start)? => 0,
+                size => size,
+            };
             if size > remaining {
                 return Err(error(format!("claims {size} bytes, but {remaining} remain in the file")));
             }
@@ -274,6 +280,7 @@ impl Scanner<'_> {
                     let result = match kind {
                         b'0' | b'7' | 0 if is_classes(name) => self.read_classes(data(&mut scratch)?),
                         b'0' | b'7' | 0 => self.add_file(name, overrides.pax.key.as_deref(), start, size),
+                        b'1' if size > 0 => self.add_file(name, overrides.pax.key.as_deref(), start, size),
                         b'1' | b'2' => self.add_link(name, overrides.pax.key.as_deref(), target, kind == b'1'),
                         _ => Ok(()),
                     };
@@ -284,6 +291,16 @@ impl Scanner<'_> {
             // iteration reports the missing end marker.
             offset = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
+    }
+
+    /// Returns whether a header, a damaged header or the end of the tar is at `offset`.
+    fn has_header(&self, offset: u64) -> Result<bool> {
+        if self.bytes.len() - offset < BLOCK as u64 {
+            return Ok(true);
+        }
+        let mut block = Vec::new();
+        let block = self.bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("`get` returns `BLOCK` bytes");
+        Ok(block[257..262] == *b"ustar" || block.iter().all(|&byte| byte == 0) || Header::parse(block).is_ok())
     }
 
     /// Reads the class names from `json`, the content of [`CLASSES_MEMBER`].
