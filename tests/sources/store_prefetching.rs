@@ -455,6 +455,24 @@ fn a_sample_larger_than_the_free_bytes_does_not_end_prefetching() {
 }
 
 #[test]
+fn samples_that_cannot_be_prefetched_do_not_end_prefetching() {
+    exit_on_hang(|| {
+        // Sample 0 is larger than the budget, and is read 70,000 times before sample 1.
+        let root = shards_of(&[800_000, 1000]);
+        let store = Trips::new(Files::of(&root));
+        let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+        let order = |place: BatchIndex| Some(if place.batch < 70 { vec![0; 1000] } else { vec![1] });
+        let batches = |epoch| if epoch == 0 { 71 } else { 0 };
+        let prefetcher = source.prefetcher(Lookahead::new(500_000, batches, order)).unwrap();
+        prefetcher.start(BatchIndex::default());
+        (0..70).for_each(|batch| prefetcher.done(BatchIndex { epoch: 0, batch }));
+        while store.requests.load(Ordering::SeqCst) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
 fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
     exit_on_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);

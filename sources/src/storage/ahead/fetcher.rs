@@ -52,6 +52,9 @@ struct State {
     first_planned_batch: BatchIndex,
     next_unplanned_batch: BatchIndex,
     first_unfinished_batch: BatchIndex,
+    /// Nothing more can be prefetched before this batch, so no round starts until all earlier
+    /// batches are done.
+    next_useful_batch: BatchIndex,
     /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
     /// For each planned sample, the batches that need it and the IDs of its pieces, ordered by
@@ -95,6 +98,7 @@ impl Fetcher {
             first_planned_batch: BatchIndex::default(),
             next_unplanned_batch: BatchIndex::default(),
             first_unfinished_batch: BatchIndex::default(),
+            next_useful_batch: BatchIndex::default(),
             pending: VecDeque::new(),
             planned_samples: HashMap::new(),
             pieces: HashMap::new(),
@@ -361,6 +365,7 @@ impl State {
 
     fn reset(&mut self) {
         self.batches = None;
+        self.next_useful_batch = BatchIndex::default();
         self.pending.clear();
         self.drop_batches(|_| true);
         // The remaining pieces, with requests in flight or waiting readers, will not be requested

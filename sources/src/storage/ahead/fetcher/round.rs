@@ -40,14 +40,21 @@ impl Fetcher {
     pub(super) fn plan(&self, state: &mut State) {
         let bytes = self.order.budget_bytes();
         let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
-        if state.is_closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
+        let is_full = free_bytes < bytes / 2 && !state.pieces.is_empty();
+        let is_early = state.first_unfinished_batch < state.next_useful_batch;
+        if state.is_closed || state.batches.is_none() || is_full || is_early {
             return;
         }
         let max_bytes = free_bytes / 2;
         let mut round = Round { free_bytes, selected_bytes: 0, gap_bytes: 0, samples: Vec::new(), order_ended: true };
-        for _ in 0..MAX_SAMPLES {
+        for checked in 1..=MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, &mut round) else { break };
-            let Some(sample_range) = self.sample_range(batch, sample) else { continue };
+            let Some(sample_range) = self.sample_range(batch, sample) else {
+                if checked == MAX_SAMPLES && round.selected_bytes == 0 {
+                    (state.next_useful_batch, round.order_ended) = (batch, false);
+                }
+                continue;
+            };
             if len(&sample_range) > round.free_bytes
                 || round.selected_bytes > 0 && round.selected_bytes + len(&sample_range) > max_bytes
             {
@@ -62,7 +69,7 @@ impl Fetcher {
             self.select_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
-            // The order has no more samples, or none of the next `MAX_SAMPLES` can be prefetched.
+            // The order has no more samples.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
