@@ -2,6 +2,7 @@
 //! bytes. Without a suffix, text is a list of numbers, and bytes are an array with or without
 //! NumPy's header.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::json;
@@ -18,7 +19,7 @@ pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// An array without a header, in native byte order.
+    /// A little-endian array without a header.
     Raw,
     /// A NumPy array with a header.
     Npy,
@@ -92,7 +93,7 @@ pub(crate) fn read_numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mu
 
 impl<'a> Encoded<'a> {
     /// Calls `consume` with the field's numbers, as `dtype` in native byte order, and with their
-    /// shape. Arrays without a header have no shape and are passed on unchanged.
+    /// shape. Arrays without a header have no shape.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
@@ -131,7 +132,8 @@ impl<'a> Encoded<'a> {
                     self.error("has a value for each frame of a clip: use the `frames` option of the field type")
                 );
             }
-            return consume(self.bytes, None);
+            let is_swapped = cfg!(target_endian = "big") && dtype.bytes() > 1;
+            return consume(&little_endian(self.bytes, dtype.bytes(), is_swapped), None);
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
         let npy = is_array.then(|| self.npy()).transpose()?;
@@ -243,6 +245,15 @@ impl<'a> Encoded<'a> {
         }
         Ok(Shape::from_iter([count]))
     }
+}
+
+/// Returns little-endian elements of `size` bytes in native byte order, which is the opposite if
+/// `is_swapped` is set.
+fn little_endian(bytes: &[u8], size: usize, is_swapped: bool) -> Cow<'_, [u8]> {
+    if !is_swapped {
+        return Cow::Borrowed(bytes);
+    }
+    Cow::Owned(bytes.chunks(size).flat_map(|element| element.iter().rev().copied()).collect())
 }
 
 pub(super) fn has_dtype(npy: &Npy<'_>, dtype: Dtype) -> bool {

@@ -254,3 +254,14 @@ proptest! {
         let _ = read_one::<i64>(&name, [b"\x93NUMPY\x01\x00\x10\x00", &bytes[..]].concat());
     }
 }
+
+#[test]
+fn arrays_without_a_header_are_little_endian_on_every_host() {
+    let expected = vec![258_i32, -2];
+    let bytes: Vec<u8> = expected.iter().flat_map(|number| number.to_le_bytes()).collect();
+    assert_eq!(read_one::<i32>("x", &bytes).unwrap().0, expected);
+    // A big-endian host swaps the bytes of each element.
+    let swapped: Vec<u8> = expected.iter().flat_map(|number| number.to_be_bytes()).collect();
+    assert_eq!(*little_endian(&bytes, 4, true), swapped);
+    assert_eq!(*little_endian(&bytes, 4, false), bytes);
+}
