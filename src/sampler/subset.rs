@@ -51,7 +51,13 @@ impl<O: Sampler> Subset<O> {
 impl<O> Subset<O> {
     fn map_occurrence(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
-        let index = self.indices[position as usize];
+        let index = *self.indices.get(position as usize).unwrap_or_else(|| {
+            let len = self.indices.len();
+            panic!(
+                "subset: the inner sampler returned the position {position}, but the list has {len} indices: create the \
+                 inner sampler for {len} samples"
+            )
+        });
         match self.copy_numbers.get(position as usize) {
             None | Some(0) => Occurrence { index, variant },
             Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
@@ -148,6 +154,12 @@ mod tests {
             assert_eq!(order.at(3, p).variant, 3);
         }
         assert!(Subset::new(vec![], Sequential::new(0)).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "returned the position 3, but the list has 3 indices")]
+    fn a_position_past_the_list_panics_with_advice() {
+        Subset::new(vec![7, 8, 9], Sequential::new(5)).unwrap().index(0, 3);
     }
 
     #[test]
