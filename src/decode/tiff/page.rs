@@ -108,7 +108,7 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
         let qualifier = if pages == MAX_PAGES { "at least " } else { "" };
         return Err(format!(
             "{qualifier}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
-             stack them as channels of one page or of an .npy"
+             stack them as channels of one page"
         ));
     }
     Ok(())
