@@ -25,7 +25,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
 use super::deferred_free::{FREE_TIMEOUT, free_when_idle, wait_until_freed};
 #[cfg(target_os = "linux")]
@@ -97,13 +97,17 @@ impl Pinned {
         }
         // SAFETY: the context is bound, and the result is checked before use.
         let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        // A null pointer without an error also means that memory is missing.
+        let lock = || {
+            let start = lock()?;
+            NonNull::new(start.cast::<u8>()).ok_or(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))
+        };
         let start = lock().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { lock() } else { Err(e) }).doing(|| {
             format!(
                 "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",
                 len as f64 / 1e6
             )
         })?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Error::config("cuMemHostAlloc returned null"))?;
         // SAFETY: `len` bytes were just allocated at `start`.
         unsafe { start.write_bytes(0, len) };
         Ok(Pinned { start, len, is_mapped: false, context: context.clone() })
