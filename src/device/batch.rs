@@ -95,7 +95,8 @@ impl<G: Gpu> DeviceBatch<G> {
         Some(self.tensor(counts.0))
     }
 
-    /// Returns the name, element type and shape per sample of each field of the batch.
+    /// Returns the name, element type and shape per sample of each field of the loader's batches.
+    /// `label` is included even if no sample of this batch has a label.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
