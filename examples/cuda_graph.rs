@@ -5,12 +5,8 @@
 //! ```
 //!
 //! A CUDA graph contains the addresses that were used during its capture, but each batch of the
-//! loader is at a different address. The step therefore reads from fixed buffers, and each batch is
-//! copied into these buffers on the device:
-//!
-//! 1. take a batch, copy its tensors into the buffers, and drop it;
-//! 2. capture the step, which does not execute it;
-//! 3. for each batch, copy it into the buffers and launch the graph.
+//! loader is at a different address. The step therefore reads from fixed buffers. Before each
+//! launch of the graph, a batch is copied into these buffers on the device.
 //!
 //! Requesting a batch during the capture fails, because the loader's waits would become part of the
 //! graph. The capture and the loader continue. The exit code is 0 if the weights are bit-identical

@@ -48,14 +48,12 @@ fn main() -> Result<()> {
     }
 }
 
-/// Returns the mean of each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
     let expected_means = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the mean of each `f32` image in a batch.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
@@ -105,7 +103,7 @@ fn serve<B: Send + 'static>(
         let quantile = |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
-            "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
+            "{} images in {} batches, {} sent to the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
             latencies.len(),
             stats.batches,
             stats.images_sent_to_device,

@@ -1,6 +1,5 @@
-//! Generates the test data for all adaptors: 50 samples, each with a small image, an array of two
-//! numbers, and a variable number of tokens. In each adaptor, `tests/samples/mod.rs` is a symlink
-//! to `adaptors/shared/samples.rs`, so that packaged crates contain this file.
+//! The test data of all adaptors. In each adaptor, `tests/samples/mod.rs` is a symlink to
+//! `adaptors/shared/samples.rs`, so that packaged crates contain this file.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
@@ -15,7 +14,7 @@ pub(crate) fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns 50 samples. Sample `n` has `n % 5` tokens and, if `labeled`, the label `n % 3`.
+/// Returns 50 samples. Sample `n` has `n % 5` tokens and, if `labeled` is set, the label `n % 3`.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))

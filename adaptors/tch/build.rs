@@ -27,7 +27,6 @@ fn main() {
         .include(include)
         .file("src/libtorch.cpp")
         .compile("warpfeed_tch");
-    // Link the libraries that `libtorch.cpp` needs.
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     if cuda {

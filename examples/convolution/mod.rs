@@ -10,7 +10,6 @@ pub(crate) struct Maps {
     pub(crate) side: usize,
 }
 
-/// Weights, with Adam's two running averages.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -60,7 +59,6 @@ pub(crate) struct Convolution {
     has_relu: bool,
     /// The input's neighborhoods as columns, for the backward pass.
     columns: Array2<f32>,
-    /// The output, for the backward pass.
     output: Array2<f32>,
 }
 
@@ -175,13 +173,11 @@ impl Net {
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// Accumulates the gradients of all weights. `grad` is the gradient with respect to the latest
-    /// result.
+    /// `grad` is the gradient with respect to the latest result.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }
 
-    /// Updates all weights with the gradients accumulated since the last step.
     pub(crate) fn step(&mut self, rate: f32) {
         self.steps += 1;
         self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));

@@ -40,7 +40,6 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Returns the loss and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[TrueObject]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut object_of_cell: Vec<Option<&TrueObject>> = vec![None; CELLS * CELLS];
@@ -102,7 +101,6 @@ pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Detection> {
     kept_detections
 }
 
-/// Returns the intersection over union of two boxes.
 pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
     let intersection = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);

@@ -94,7 +94,6 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -148,7 +147,6 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     Ok((hits / objects, hits / detections))
 }
 
-/// Generates the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/detect");
     if !folder.exists() {

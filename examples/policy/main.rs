@@ -94,7 +94,6 @@ fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
         .workers(2))
 }
 
-/// Generates and packs the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated");
     let (generated, packed) = (folder.join("arm"), folder.join("arm-packed"));

@@ -91,7 +91,6 @@ fn place(class: usize, pixel: usize) -> (usize, usize) {
     ((y % CELL_SIDE * CELL_SIDE + x % CELL_SIDE) * CLASSES + class, y / CELL_SIDE * (SIDE / CELL_SIDE) + x / CELL_SIDE)
 }
 
-/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -146,7 +145,6 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     Ok(both.iter().zip(either).map(|(both, either)| both / either).sum::<f64>() / CLASSES as f64)
 }
 
-/// Generates the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/segment");
     if !folder.exists() {

@@ -93,7 +93,6 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let total = batches.num_batches(epoch);
     let start_stats = batches.stats();
@@ -105,7 +104,6 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
         let stats = epoch.stats().since(&start_stats);
-        // Overwrites one line of the terminal.
         eprint!(
             "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
             stats.samples_per_second(),
@@ -129,7 +127,6 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(correct_count as f64 / count as f64)
 }
 
-/// Generates the images and packs them if the LMDB does not exist.
 fn dataset(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated").join(name);
     let lmdb = folder.with_extension("lmdb");

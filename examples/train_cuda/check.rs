@@ -12,7 +12,6 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Returns random numbers from -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
@@ -48,7 +47,6 @@ fn random_arrays(plan: &Plan) -> Vec<Vec<f32>> {
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
 }
 
-/// Checks that the naive network's gradient is the slope of its loss.
 pub(crate) fn check_on_cpu() -> Result {
     println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
@@ -85,7 +83,6 @@ fn download(stream: &Arc<CudaStream>, values: &CudaSlice<f32>) -> std::result::R
     Ok(to_f64(&stream.clone_dtoh(values)?))
 }
 
-/// Checks `matmul` with both transposes, `add_parts` and `row_sums`.
 fn products(kernels: &Kernels) -> Result {
     let stream = &kernels.stream;
     for (rows, depth, columns) in [(1, 1, 1), (70, 33, 130), (3, 5000, 64), (64, 16, 65)] {
@@ -122,8 +119,6 @@ fn products(kernels: &Kernels) -> Result {
     Ok(())
 }
 
-/// Checks `im2col` and `col2im` as a convolution and its gradient, `pool`, `unpool`, `mean` and
-/// `spread`.
 fn maps(kernels: &Kernels) -> Result {
     let stream = &kernels.stream;
     let (shape, outputs) = (Shape { channels: 3, count: 5, side: 6 }, 4);
@@ -171,7 +166,6 @@ fn maps(kernels: &Kernels) -> Result {
     check_close("spread", &download(stream, &back)?, &naive::spread(&to_f64(&grad), shape), 1e-6)
 }
 
-/// Checks `softmax` and `update`.
 fn heads(kernels: &Kernels) -> Result {
     let (stream, count, classes) = (&kernels.stream, 300, 7);
     let labels: Vec<i64> = (0..count as i64).map(|i| i * i % classes as i64).collect();

@@ -146,7 +146,6 @@ impl Kernels {
         launch!(self.col2im, over(shape.len()), maps, columns, &c, &n, &side)
     }
 
-    /// Computes `out` = `a` times `b`.
     pub(crate) fn product(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
         self.product_in_parts(out, a, b, 1)
     }
@@ -273,7 +272,6 @@ impl Kernels {
         launch!(self.softmax, over(count), logits, bias, labels, loss, right, &n, &k)
     }
 
-    /// Takes one step of gradient descent with momentum.
     pub(crate) fn update(
         &self,
         value: &mut CudaSlice<f32>,

@@ -8,12 +8,8 @@
 //! Without PATH, the program generates images of ten classes. Every seventh sample is held out.
 //! After each epoch, it prints the loss, the held-out accuracy, the images per second, and the time
 //! that the stream waited for batches. The exit code is 0 if the loss has fallen and the accuracy
-//! is well above chance, and 1 otherwise. Without a GPU, the program only prints a message.
-//!
-//! 1. This file: the data, the loop, and the expected result.
-//! 2. `net`: layers, forward and backward.
-//! 3. `kernels`: safe calls to the kernels in `examples/kernels/train.cu`.
-//! 4. `naive` and `check`: the same network in plain loops, and the comparison with it.
+//! is well above chance, and 1 otherwise. Without a GPU, the program does not train, and `--check`
+//! compares only what runs on the CPU.
 
 mod check;
 mod kernels;

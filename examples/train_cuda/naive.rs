@@ -72,7 +72,6 @@ pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> V
     maps
 }
 
-/// Returns the product of `a` (rows, depth) and `b` (depth, columns).
 pub(crate) fn product(a: &[f64], b: &[f64], rows: usize, depth: usize, columns: usize) -> Vec<f64> {
     let cell = |i: usize| (0..depth).map(|k| a[i / columns * depth + k] * b[k * columns + i % columns]).sum();
     (0..rows * columns).map(cell).collect()

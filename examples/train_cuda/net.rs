@@ -43,7 +43,6 @@ impl Plan {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// Returns the shape of the last pooled output.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
@@ -90,7 +89,6 @@ struct Convolution {
     columns: CudaSlice<f32>,
     out: CudaSlice<f32>,
     winner: CudaSlice<u8>,
-    /// Gradient of `out`.
     grad: CudaSlice<f32>,
 }
 

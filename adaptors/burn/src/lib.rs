@@ -49,7 +49,6 @@ mod share;
 pub use data_loader::{BatchLoader, data_loader};
 pub use share::{BurnBatch, ToBurn};
 
-/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -126,7 +126,6 @@ pub trait Fields {
         self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?))).collect()
     }
     fn valid_bytes(&self) -> Vec<u8>;
-    /// Copies `view`, the content of the field `name`.
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;
 }
 

@@ -71,7 +71,6 @@ pub use convert::ToCandle;
 #[cfg(feature = "cuda")]
 pub use cuda::stream;
 
-/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

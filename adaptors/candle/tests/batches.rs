@@ -105,7 +105,6 @@ fn every_element_type_except_u16_is_preserved() {
     assert!(batch.candle_images(&Device::Cpu).is_ok());
 }
 
-/// Returns a batch of one sample with an image and an array of three elements.
 fn batch_of(dtype: Dtype) -> HostBatch {
     let bytes: Vec<_> = (1..=3 * dtype.bytes() as u8).collect();
     let sample = OwnedSample::new("numbers").field("rgb.npy", image(0)).field("numbers", bytes);

@@ -73,7 +73,6 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Returns the last held-out accuracy.
 fn open_and_train(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
     #[cfg(feature = "cuda")]

@@ -73,7 +73,6 @@ mod share;
 pub use cuda::stream;
 pub use share::{TchBatch, ToTch};
 
-/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -95,7 +95,6 @@ fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().bytes().as_ptr() as usize;
-    // After this call, only `tensor` holds the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();

@@ -163,7 +163,6 @@ fn assert_holds_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tens
     let mut batches = f16_loader().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
-    // After this call, only `tensor` holds the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<u64> = (1..=15).flat_map(|epoch| image_pointers(&mut batches, epoch)).collect();

@@ -11,7 +11,6 @@ use warpfeed::Rank;
 
 use crate::sgd::Sgd;
 
-/// Maximum time to connect to rank 0.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Group {

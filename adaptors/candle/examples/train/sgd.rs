@@ -11,7 +11,6 @@ const MOMENTUM: f64 = 0.9;
 const DECAY: f64 = 5e-4;
 
 pub(crate) struct Sgd {
-    /// Each variable with its momentum, by name.
     variables: BTreeMap<String, (Var, Tensor)>,
 }
 
