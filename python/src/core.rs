@@ -564,7 +564,6 @@ impl Core {
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// Returns the statistics of device memory as JSON, or `None` for host batches.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with_state(py, |state| match state.open()? {
             OpenLoader::Host(_) => Ok(None),
@@ -573,14 +572,12 @@ impl Core {
         })
     }
 
-    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Returns the verdict as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());

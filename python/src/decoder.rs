@@ -83,13 +83,11 @@ impl DecoderCore {
         Ok(match_either!(OpenDecoder, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
-    /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = match_either!(OpenDecoder, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
         let stats = py.detach(|| match_either!(OpenDecoder, open, decoder => decoder.stats()));
@@ -115,7 +113,6 @@ impl DecoderCore {
         })
     }
 
-    /// Starts to stop all threads. Returns whether all of them have stopped.
     fn begin_close(&self) -> bool {
         if !self.shared.process.is_this() {
             return true;

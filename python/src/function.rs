@@ -131,7 +131,6 @@ impl FunctionRunner {
         }
     }
 
-    /// For the garbage collector.
     pub(crate) fn in_process_function(&self) -> Option<Arc<TracedRef>> {
         match &self.executor {
             Executor::Threads(function) => Some(function.clone()),

@@ -15,7 +15,6 @@ use crate::option_names::in_python;
 /// Messages of worker threads, which must not wait for the interpreter. A thread that is attached
 /// to the interpreter logs them.
 static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether `QUEUE` has messages.
 static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
 /// Maximum number of queued messages. The oldest message is dropped first.
 const MAX_QUEUED: usize = 1000;

@@ -268,7 +268,6 @@ fn set_single_value(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyR
     parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// Lists the setter and the keyword of each option with a single value.
 pub(crate) fn single_value_options() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }

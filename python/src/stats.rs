@@ -16,14 +16,12 @@ fn parse_stats(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("this is not a result of stats(): {e}")))
 }
 
-/// Returns the statistics since `earlier` as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
     let stats = parse_stats(now)?.since(&parse_stats(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// Returns the verdict as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = parse_stats(stats)?.verdict();

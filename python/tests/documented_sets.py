@@ -241,7 +241,6 @@ def camvid(target: Path) -> None:
         image.fromarray(values).save(target / "trainannot" / f"{number:03}.png")
 
 
-#: Tokens in each of the three texts in `texts.tar`.
 LENGTHS = [17, 300, 80]
 
 

@@ -58,7 +58,6 @@ class Case:
         self.last: Any = self.rng.choice(["keep", "drop", "pad"])
         self.batch = self.rng.randint(3, 11)
         self.fields = {"x": warpfeed.NdArray("i64", [1])}
-        #: The first sample of each dataset.
         self.first_samples = [0]
         self.passes = 1
 

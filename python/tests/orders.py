@@ -37,7 +37,6 @@ class Run:
         self.case, self.rng, self.batch_count = case, case.rng, 0
         self.epochs = [case.batches(epoch) for epoch in range(EPOCHS)]
         lens = [len(batches) for batches, _ in self.epochs]
-        #: The epoch and the number of each batch.
         self.all = [(epoch, number) for epoch in range(EPOCHS) for number in range(lens[epoch])]
 
     def open(self, world: int, **options: Any) -> list[warpfeed.Loader]:

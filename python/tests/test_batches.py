@@ -124,7 +124,6 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         while len(rest) < len(unbroken) - stop:
             rest += contents(resumed)
         assert rest == unbroken[stop:]
-    # Call `set_epoch`, as trainers do.
     loaded.load_state_dict(state)
     rest = []
     for epoch in range(3):

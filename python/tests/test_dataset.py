@@ -108,7 +108,6 @@ def test_a_dataset_keeps_sample_numbers_in_a_subset() -> None:
             loader.dataset[outside]
     with pytest.raises(IndexError, match="^sample 6 is out of range: the dataset has 6 samples"):
         loader.dataset[6]
-    # A sampler must not change the dataset.
     weighted = Loader(Stored(), weights=[1.0] * 6, **OPTIONS)
     assert len(weighted.dataset) == 6
 

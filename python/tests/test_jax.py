@@ -48,7 +48,6 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         rows = warpfeed.jax.shard(plain[0]["image"], NamedSharding(mesh, P("batch", "rows")))
         assert {shard.data.shape for shard in rows.addressable_shards} == {(8, 16, 32, 3)}
         assert np.array_equal(np.asarray(rows), plain[0]["image"])
-        # A resumed run must continue where the first run stopped.
         one = warpfeed.jax.sharded(warpfeed.Loader(sys.argv[1], **options), NamedSharding(mesh, P("batch")))
         assert [np.array_equal(np.asarray(batch["image"]), plain[2 + n]["image"]) for n, batch in
                 enumerate(one.epoch_from(0, 2))] == [True, True] and len(one) == 4

@@ -165,7 +165,6 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
         order.shift += 1
     state = loader.state_dict()
     left = order.of(15)[len(ids) :]
-    # Resume in the same program.
     loader.load_state_dict(state)
     assert sum((batch.ids for batch in loader), []) == left
     # The next epoch must use the state at its own beginning.

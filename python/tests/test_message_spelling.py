@@ -33,7 +33,6 @@ def messages() -> set[str]:
     results = set()
     files = [path for folder in ("src", "sources/src", "stores/src", "python/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
     for path in files:
-        # `words.rs` contains the texts that are replaced.
         if path.name in ("tests.rs", "words.rs") or "sim" in path.parts:
             continue
         for _, raw, text in TOKEN.findall(source(str(path.relative_to(ROOT)))):

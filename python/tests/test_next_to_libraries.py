@@ -28,7 +28,6 @@ class Opened(NamedTuple):
     """A dataset, and the samples that the format's own library reads from it."""
 
     data: Any
-    #: Fields by name, in the order of the samples.
     samples: list[dict[str, Any]]
     options: dict[str, Any] = {}
 

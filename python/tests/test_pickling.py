@@ -71,10 +71,8 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch must continue where it stopped"
-    # Pickle a loader that was opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # Pickle a loader between two epochs.
     resumed = pickle.loads(pickle.dumps(complete))
     assert resumed.epoch == 3 and resumed.state_dict() == complete.state_dict()
 

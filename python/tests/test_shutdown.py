@@ -37,9 +37,6 @@ def until(condition: Any, seconds: float = 30) -> None:
         time.sleep(0.01)
 
 
-# ---- dynamic batching
-
-
 @needs("linux", os.path.exists("/proc/self/task"))
 def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
     Decoder(max_batch=2, output="numpy", num_workers=1).close()
@@ -104,8 +101,6 @@ def test_closing_the_decoder_completes_waiting_requests() -> None:
     with pytest.raises(WarpfeedError, match="decoder was closed"):
         batcher.submit([IMAGE])
 
-
-# ---- the end of the program
 
 #: User functions that never return: the definition, the call, and the name in the warning.
 STUCK = {
@@ -199,9 +194,6 @@ def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> Non
     assert running.returncode == -signal.SIGTERM and "Traceback" not in err, err
 
 
-# ---- programs that worker processes cannot import
-
-
 @pytest.mark.parametrize("how", ["unguarded", "stdin", "no file"])
 def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) -> None:
     code = textwrap.dedent("""
@@ -228,9 +220,6 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
         "no file": "such as a notebook",
     }[how]
     assert done.stdout.startswith("refused: image_transform=f") and advice in done.stdout and "image_transform_processes=0" in done.stdout, done
-
-
-# ---- errors that a program catches
 
 
 class Bad(Images):
@@ -317,9 +306,6 @@ def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
     with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError") as raised:
         list(loader)
     assert isinstance(raised.value.__cause__, KeyError)
-
-
-# ---- states, and splits of a dataset
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:

@@ -170,7 +170,6 @@ def test_a_pickled_loader_reads_the_same_from_the_server(shard: str) -> None:
             return [(list(batch.ids), int(batch.images.sum())) for batch in loader]
 
         loader = warpfeed.Loader(url, shuffle=True, seed=3, epochs=1, **options)
-        # A spawned process receives the pickled loader.
         child = "import pickle, sys; loader = pickle.loads(sys.stdin.buffer.read()); "
         child += "print([(list(batch.ids), int(batch.images.sum())) for batch in loader])"
         pickled = pickle.dumps(loader)

@@ -253,7 +253,6 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
     assert len(messages) == THREADS
 
 
-#: Sample 8 and all later samples are slow.
 SLOW = """
 import gc, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -367,7 +366,6 @@ def test_after_a_failed_sampler_the_next_iterator_retries(packed: str) -> None:
     assert next(iter(loader)).epoch == 20 and loader.epoch == 21
 
 
-#: Sample 8 and all later samples block until they are released.
 BLOCKS = """
 class Blocks(Images):
     go, reached = threading.Event(), threading.Event()

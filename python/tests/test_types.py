@@ -44,7 +44,6 @@ Loader("a", normalize="ImageNet")
 NdArray(8)
 """
 
-#: A script that uses NumPy arrays and must pass the type check.
 ARRAYS = """
 import numpy as np
 import warpfeed

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Collated", "FieldBatch"]
 
 
-#: The fields of a :class:`Batch`, in order.
 _PAIR = ("image", "label")
 
 

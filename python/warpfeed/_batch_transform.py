@@ -70,7 +70,6 @@ class Collate:
         """
         try:
             return self._f(batch)
-        # This includes StopIteration, which would otherwise end the user's loop silently.
         except Exception as e:
             raise batch_error(self._name, batch.epoch, batch.number, batch.ids, e) from e
 

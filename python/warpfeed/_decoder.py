@@ -129,7 +129,6 @@ class Pending:
             try:
                 await ready
             except BaseException:
-                # The task was canceled.
                 self._response.cancel()
                 raise
             finally:

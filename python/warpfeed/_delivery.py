@@ -11,7 +11,6 @@ from ._error import ConfigError
 from ._options import is_flag, one_of
 from ._types import Device
 
-#: The options that this module handles.
 OPTIONS = ("output", "device", "layout", "copy")
 
 _LAYOUTS = {"nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw"}

@@ -26,7 +26,6 @@ __all__ = [
 
 Pairs = Sequence[tuple[int, int]]
 
-#: The supported meanings of a box's four numbers.
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 

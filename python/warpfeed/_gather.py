@@ -13,7 +13,6 @@ from ._report import Report, Stats
 
 #: Ranks whose fractions of time spent waiting differ by less than this count as equal.
 _SIMILAR = 0.05
-#: Stages with a key in the statistics. Each computed field is also a stage.
 _STAGES = ("wait", "step", "read", "readahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
 #: Stages of the training loop. They are never named as the reason why a loader is slow.
 _LOOP_STAGES = ("wait", "step", "stall")

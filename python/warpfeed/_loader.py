@@ -420,7 +420,6 @@ class Loader(_other_names.EarlierNames):
                 )
         # A subclass set all attributes that exist at this point.
         subclass_attributes = set(vars(self))
-        # The arguments for pickling and for `repr`.
         changes = {name: value for name, value in values.items() if value is not defaults[name] and name != "resume"}
         self._arguments = {"data": data, **changes}
 
@@ -500,7 +499,6 @@ class Loader(_other_names.EarlierNames):
             # If opening fails, the warnings may explain the error.
             _log_messages()
         close_at_exit(self)
-        # An (images, labels) pair requires labels.
         dropped_fields = set(options.get("drop_field", ()))
         is_pair = not views and not dropped_fields and set(fields or ()) <= {"image", "label"}
         needs_label = (is_pair or self._needs_label) and not unlabeled and "label" not in dropped_fields

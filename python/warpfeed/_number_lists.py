@@ -8,7 +8,6 @@ from typing import Any, Iterator
 
 from ._error import ConfigError
 
-#: Numbers per chunk.
 CHUNK_LEN = 1 << 16
 
 

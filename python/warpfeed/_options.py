@@ -39,7 +39,6 @@ _NONZERO = {
     "prefetch": "expected at least 1. Leave prefetch out to let the loader choose, or pass 1 for the fewest batches",
 }
 
-#: A predicate that accepts values of a type, and the name of the type for error messages.
 _TypeCheck = tuple[Callable[[Any], bool], str]
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["INSTEAD", "PER_IMAGE", "EarlierNames", "missing"]
 
-#: Advice for users who want to apply a Python function to images.
 PER_IMAGE = (
     "use image_transform=f for a Python function on each image, which worker processes call, or batch_transform=[f] "
     "for functions on whole batches, such as torchvision.transforms.v2 on the device"

@@ -26,7 +26,6 @@ from ._trainers import Skipped
 
 __all__ = ["Loaders"]
 
-#: Name of the file in a checkpoint that contains the position of the loader.
 _STATE_FILE = "warpfeed.json"
 
 

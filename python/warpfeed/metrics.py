@@ -35,7 +35,6 @@ class Metric(NamedTuple):
     """A metric, which has the same name in all output formats."""
 
     name: str
-    #: A description in one line.
     help: str
     #: The path in ``Stats``, such as ``stall/seconds``. For a metric with a label, the path within
     #: the statistics of one stage or field.

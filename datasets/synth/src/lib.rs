@@ -184,7 +184,6 @@ impl Synth {
         Figure::for_class(class % self.classes, self.classes)
     }
 
-    /// Pixels are RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
