@@ -1,3 +1,5 @@
+//! Tests the command-line tool. Most tests run the built binary.
+
 mod annotated;
 mod auto_traits;
 mod commands;
