@@ -1,5 +1,5 @@
-"""Each augmentation produces the same result for any number of workers, and can be printed,
-compared and pickled by value. Each method of an augmentation changes the pixels."""
+"""Tests that augmentations give the same result for any number of workers, and can be printed,
+compared and pickled by value, and that each of their methods changes the pixels."""
 
 from __future__ import annotations
 

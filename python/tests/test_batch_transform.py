@@ -1,6 +1,5 @@
-"""The return value of a transform becomes the batch, and an invalid one is an error that describes
-it. The seed of a transform depends only on the loader's seed, the rank, the batch and the position
-of the transform, so a resumed run gets the same random numbers."""
+"""Tests that the result of a transform becomes the batch, that an invalid result raises an error
+that describes it, and that a resumed run passes the same seeds to the transforms."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Batches are bit-identical to those of the Rust loader, and in the same order: on any rank,
-resumed from any state, and with every output type."""
+"""Compares batches with the batches of the Rust loader, and tests outputs, ranks, resuming,
+subsets, mixtures and transforms."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes) == 4
     first, second = contents(loader), contents(loader)
     assert {c[0] for c in first} == {0} and {c[0] for c in second} == {1}
-    assert [c[2] for c in first] != [c[2] for c in second], "shuffled again"
+    assert [c[2] for c in first] != [c[2] for c in second], "the second epoch must have a different order"
     loader.sampler.set_epoch(0)
     assert contents(loader) == first
     assert contents(loader) == second
@@ -134,7 +134,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
     other = Loader(mini, **{**options, "shuffle": True, "seed": 4})
     with pytest.raises(WarpfeedError, match="the seed differs: the checkpoint has 3, this loader has 4"):
         other.load_state_dict(state)
-    assert len(contents(other)) == 4, "the position does not change"
+    assert len(contents(other)) == 4, "a failed call must not change the position"
 
 
 def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> None:

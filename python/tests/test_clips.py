@@ -1,6 +1,6 @@
-"""``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. All frames of a
-sample get the same crop, flip and effects, and each is bit-identical to the same image loaded
-alone."""
+"""Tests ``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. Each
+frame must equal, bit for bit, the same image loaded alone, and have the annotations of that
+image."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""``collate`` receives all fields and metadata of a batch, and the loop receives its result, even
-after a resume and with ``replay``. An exception in the function becomes an error that names the
-batch. The built-in functions return the boxes, classes and masks of each sample, for every box
-format of the loader."""
+"""Tests that the loop receives the result of ``collate``, also after a resume and with ``replay``,
+that errors name the batch, and that the built-in functions return the boxes, classes and masks of
+each sample for every box format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Device batches equal host batches and are ready for use on torch's current stream. Their memory
-is reused only after that stream has finished its work on them."""
+"""Tests that device batches equal host batches, that they are ready for use on torch's current
+stream, and that their memory is reused only after this stream has finished its work on them."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def test_a_decoder_does_not_disturb_graph_captures(mini: str) -> None:
             with pytest.raises(WarpfeedError) as raised:
                 pending.wait()
             assert raised.value.kind == "capturing"
-    assert torch.equal(pending.wait().images.cpu(), expected), "the answer is taken after the capture"
+    assert torch.equal(pending.wait().images.cpu(), expected), "the response must stay available after the capture"
     assert torch.equal(decoder.decode(originals[:16]).images.cpu(), expected)
 
 

@@ -1,4 +1,5 @@
-"""`loader.dataset` looks like a torch dataset and returns samples without augmentation."""
+"""Tests that `loader.dataset` returns samples without augmentation, and has the labels and classes
+of the batches."""
 
 from __future__ import annotations
 
@@ -64,10 +65,10 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     reversed = some.dataset.labels()
     assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
-    assert len(reversed) == 64 and sum(reversed == -1) == 62, "labels only inside the subset"
+    assert len(reversed) == 64 and sum(reversed == -1) == 62, "samples outside the subset must have the label -1"
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
     table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
-    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of the images exists"
+    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "labels must not need the images"
     train, val = split(table.dataset, [0.8, 0.2], seed=1, by_class=True)
     assert sorted(train + val) == list(range(30)) and sum(i % 3 == 0 for i in val) == 2
     part = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), subset=train, **OPTIONS)
@@ -89,7 +90,7 @@ def test_a_sample_is_not_augmented_and_skips_no_batch(mini: str) -> None:
     assert all(sample["image"].shape[2] == 3 for sample in again)
     resize = Augment.resize(again[0]["image"].shape[:2])
     full = Loader(mini, batch_size=1, augment=resize, subset=first.ids[:1], output="numpy")
-    assert np.array_equal(next(iter(full)).images[0], again[0]["image"]), "the pixels that batches are made of"
+    assert np.array_equal(next(iter(full)).images[0], again[0]["image"]), "the pixels differ from the pixels in batches"
     assert len(list(batches)) == 3
     reopened = pickle.loads(pickle.dumps(loader))
     assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
@@ -188,7 +189,7 @@ def test_classes_equal_an_image_folder(mini: str) -> None:
     assert loader.class_to_idx == {name: label for label, name in enumerate(loader.classes)}
     assert loader.dataset.classes == loader.classes and loader.dataset.class_to_idx == loader.class_to_idx
     own = Loader(mini, classes=list(reversed(loader.classes)), **OPTIONS)
-    assert own.dataset[0]["label"] == 3 and own.class_to_idx[loader.classes[0]] == 3, "the labels of batches"
+    assert own.dataset[0]["label"] == 3 and own.class_to_idx[loader.classes[0]] == 3, "`classes` must change labels"
     assert Loader(Cut(), **OPTIONS).classes == []
 
 

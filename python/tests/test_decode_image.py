@@ -1,5 +1,5 @@
-"""``decode_image`` returns the pixels that a loader would augment, for several formats and every
-EXIF orientation."""
+"""Compares ``decode_image`` with the pixels of a loader, for several formats and every EXIF
+orientation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Each Python block of README.md, python/README.md and docs compiles, and all names and keyword
-arguments of warpfeed in the block exist. Blocks marked `python run` also run unchanged.
-`test_documented.py` runs every block, and checks for leaks."""
+"""Tests that each Python block of README.md, python/README.md and docs compiles and uses only names
+and arguments that exist in warpfeed. Blocks marked `python run` also run, unchanged.
+`test_documented.py` runs the other blocks as well, and checks for leaks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Each Python example of the pages and docstrings delivers the same 200 batches with one worker and
-with three. Without the garbage collector, it leaks no threads, no file descriptors and no memory."""
+"""Tests that each Python example of the pages and docstrings delivers the same 200 batches with one
+worker and with three, and leaks no threads, file descriptors or memory. The garbage collector is
+disabled."""
 
 from __future__ import annotations
 

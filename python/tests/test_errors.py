@@ -1,5 +1,5 @@
-"""Errors say where they occurred, and what to use instead of an invalid option. An exception
-from a Python source becomes the ``__cause__`` of the error."""
+"""Tests that errors say where they occurred and what to use instead of an invalid option, and that
+an exception from a Python source becomes their ``__cause__``."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def test_warnings_are_logged_before_the_error_that_they_explain(tmp_path: Path, 
     assert any("1 malformed row" in record.message for record in caplog.records)
     caplog.clear()
     loader = Loader(path, fields={"age": NdArray("f32", [])}, max_skipped=9, **options)
-    assert any("1 malformed row" in record.message for record in caplog.records), "not only with the first batch"
+    assert any("1 malformed row" in record.message for record in caplog.records), "logged too late"
     caplog.clear()
     with pytest.raises(WarpfeedError, match="all 1 samples"):
         list(loader)

@@ -1,4 +1,5 @@
-"""Fields, tables and annotated datasets have the same batches in Python as in Rust, bit for bit."""
+"""Tests that fields, tables and annotated datasets have the same batches in Python as in Rust, bit
+for bit."""
 
 from __future__ import annotations
 

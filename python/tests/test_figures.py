@@ -1,5 +1,5 @@
-"""A table of figures is marked as outdated if its code has changed, and the mark itself does not make
-the check of the tables fail.
+"""Tests that a table of figures is marked as outdated if its code has changed, and that the mark
+does not make the check of the tables fail.
 """
 
 from __future__ import annotations

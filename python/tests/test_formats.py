@@ -1,5 +1,5 @@
-"""Datasets of other libraries deliver the same batches, bit for bit, as a folder with the same
-images: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
+"""Compares datasets of other libraries, bit for bit, with a folder of the same images: shuffled, on
+two ranks, within windows, and resumed in the middle of an epoch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A Loader works in Lightning (including its saved state), accelerate, transformers, timm's
-training script, torch's utilities and JAX without an adapter. Each test needs the real package."""
+"""Tests a Loader without an adapter in Lightning (including its saved state), accelerate,
+transformers, timm's training script, torch's utilities and JAX, if the package is installed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_lightning_trains_and_saves_state_mid_epoch(mini: str, torch: Any, tmp_p
     unbroken = list(seen)
     plain = Loader(mini, **OPTIONS)
     assert unbroken == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], (
-        "the loader counts the epochs"
+        "the loader must count the epochs"
     )
     assert [epoch for epoch, _ in unbroken] == [0] * 4 + [1] * 4
     # The run is killed in the middle of epoch 1, and resumed with a new Trainer.

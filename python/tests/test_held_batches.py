@@ -1,5 +1,5 @@
-"""User code needs no ``del``: a loop that holds one batch at a time never blocks on itself, and a
-stored exception keeps no batch alive, even without the garbage collector."""
+"""Tests that user code needs no ``del``: a loop that holds one batch at a time must not block on
+itself, and a stored exception must not keep a batch alive. The garbage collector is disabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets written by Hugging Face's library yield the samples that the library itself returns."""
+"""Compares datasets written by Hugging Face's library with the samples that the library returns."""
 
 import io
 

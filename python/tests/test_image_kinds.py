@@ -1,5 +1,6 @@
-"""16-bit, float and transparent images keep their values in a ``DenseMap``. A one-channel image
-equals Pillow's ``convert("L")``, and images of more than 8 bits are converted only on request."""
+"""Tests that 16-bit, float and transparent images keep their values in a ``DenseMap``, that a
+one-channel image equals Pillow's ``convert("L")``, and that images of more than 8 bits are
+converted only on request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``image_transform=f`` calls a Python function on each image in worker processes. The result
-depends only on (seed, epoch, sample), for any number of processes. Exceptions name the sample and
-keep their traceback, a killed process causes an error, and the processes end with the loader."""
+"""Tests ``image_transform=f``, a Python function that worker processes call for each image. The
+result must depend only on (seed, epoch, sample), exceptions must name the sample and keep their
+traceback, a killed process must cause an error, and the processes must end with the loader."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``warpfeed.jax`` delivers global arrays, sharded over several JAX devices and bit-identical to
-the loader's batches."""
+"""Tests that ``warpfeed.jax`` delivers global arrays that are sharded over several JAX devices, and
+bit-identical to the loader's batches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Unless `classes` maps values or colors, masks of every format have the values that Pillow reads.
-Strings and COCO's category ids are delivered, and boxes can be mapped back to their images. Tuple
-batches and dict batches use the same names."""
+"""Tests that masks of every format have the values that Pillow reads, unless `classes` maps them,
+that strings and COCO's category ids are delivered, that boxes can be mapped back to their images,
+and that tuple batches and dict batches use the same names."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> N
     [batch] = renumbered
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
     extra = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
-    assert extra.category_ids == [], "the class yak has no id, so there are no ids"
+    assert extra.category_ids == [], "yak has no id, so the list must be empty"
     assert Loader(originals(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
 
 

@@ -1,5 +1,5 @@
 """Compares ``LeRobot`` with the dataset class of the ``lerobot`` library: several frames, padding,
-episodes and statistics. Wrong options raise errors that say what is wrong."""
+episodes and statistics. Also tests packing, and the errors for wrong options."""
 
 from __future__ import annotations
 

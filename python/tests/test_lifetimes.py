@@ -1,5 +1,5 @@
-"""The bytes of a tensor do not change as long as it is alive, and dropping it releases its slot. A
-program that keeps every batch receives copies, so that it can continue."""
+"""Tests that the bytes of a live tensor do not change, that dropping it releases its slot, and that
+a program that keeps every batch receives copies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
     del view, labels
     for other, _ in batches_of(loader, 20):
         others.add(other.data_ptr())
-    assert address in others, "the slot was reused"
+    assert address in others, "the slot was not reused"
 
 
 def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:

@@ -78,7 +78,7 @@ def test_a_sampler_function_selects_every_sample(mini: str) -> None:
     assert len(loader) == 2
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
-    assert called == list(range(len(called))) and len(called) > 3, "the sampler is called once per epoch, in advance"
+    assert called == list(range(len(called))) and len(called) > 3, "expected one call per epoch, in advance"
     # A run that is resumed mid-epoch continues where it stopped. A repeated sample is augmented
     # differently each time.
     it = loader.epoch_from(1, 0)
@@ -118,7 +118,7 @@ def test_a_sampler_sees_the_state_at_the_start_of_its_epoch(mini: str, epochs: i
         # changes below.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
-    assert all(done >= epoch * each for epoch, done in called), "only after the last batch of the previous epoch"
+    assert all(done >= epoch * each for epoch, done in called), "the sampler was called too early"
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
     shift += 1
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift

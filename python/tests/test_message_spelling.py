@@ -1,5 +1,5 @@
-"""No message in Python contains Rust spelling. Every string in the sources that may become a
-message is converted, and the tests fail if the conversion rules do not cover a new string."""
+"""Tests that no message in Python contains Rust spelling: converts every string in the sources that
+may become a message, and fails if the conversion rules do not cover a new string."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Metrics have stable names with units, and the values of the statistics, in all outputs. The
-comparison of ranks names the slow rank and the cause."""
+"""Tests that metrics have stable names with units, and in all outputs the values of the statistics,
+and that the comparison of ranks names the slow rank and the cause."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_metrics_equal_the_statistics(loader: Loader) -> None:
     assert numbers["warpfeed_wait_seconds_total"] == stats["waited_seconds"] > 0
     assert numbers["warpfeed_stage_seconds_total/decode"] == stats["decode"]["seconds"] > 0
     assert numbers["warpfeed_workers"] == stats["workers"]
-    assert not {"warpfeed_stall_seconds_total", "warpfeed_network_requests_total"} & set(numbers), "not measured"
+    assert not {"warpfeed_stall_seconds_total", "warpfeed_network_requests_total"} & set(numbers), "unmeasured values"
     assert all(type(number) in (int, float) for number in numbers.values())
     complete = metrics.as_dict(Whole(loader.stats()).stats())
     assert {name.partition("/")[0] for name in complete} == {m.name for m in metrics.METRICS}

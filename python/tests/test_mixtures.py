@@ -1,5 +1,6 @@
-"""Compares mixtures with changing shares with a reference that works on plain lists. The runs stop at
-random batches, and resume on one to three ranks. Also tests changing weights and zipped datasets.
+"""Compares mixtures with changing proportions with a reference that works on plain lists. The runs
+stop at random batches, and resume on one to three ranks. Also tests changing weights, batch sizes
+and augmentations per dataset, and zipped datasets.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) ->
                     for rank in ranks:
                         change(rank, epoch, batches[0].number)
         states = [json.dumps(rank.state_dict()) for rank in ranks]
-        assert len(set(states)) == 1, "all ranks have the same state"
+        assert len(set(states)) == 1, "the states of the ranks differ"
         state = json.loads(states[0])
         for rank in ranks:
             rank.close()
@@ -341,7 +342,7 @@ def test_calls_that_cannot_work_are_rejected() -> None:
     with pytest.raises(warpfeed.ConfigError, match="pass the whole checkpoint"):
         mixed.load_state_dict(changed)
     mixed.load_state_dict(state)
-    assert mixed.state_dict() == state, "a state without changes removes the changes of the loader"
+    assert mixed.state_dict() == state, "a state without changes must remove the changes of the loader"
 
 
 def test_options_of_a_mixture_are_checked() -> None:

@@ -1,6 +1,6 @@
-"""Datasets have the same samples, labels and order as with each format's own library. Another 200
-shuffled batches have the same samples, with one and with three workers. There, Python's garbage
-collector is disabled: batches in reference cycles would use all slots, and the test would fail."""
+"""Compares the samples, labels and order of datasets with each format's own library, in order, and
+then for 200 shuffled batches with one and with three workers. For the shuffled batches, the garbage
+collector is disabled, so the test would fail if reference cycles held batches."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def test_batches_match_the_library_of_the_format(write: Callable[[Path], Opened]
         for batch in loader:
             check(batch, samples)
             ids += batch.ids
-        assert ids == list(range(COUNT)), "the order of the library"
+        assert ids == list(range(COUNT)), "the order differs from the library's order"
     for workers in (1, 3):
         with uncollected(), Loader(data, num_workers=workers, shuffle=True, seed=7, **options) as loader:
             seen = set()

@@ -1,5 +1,5 @@
-"""`subset` and `weights` accept lists of numbers of any type. Long arrays are read without creating
-a Python object for each number. The error for an invalid index states its position in the list."""
+"""Tests that options accept lists of numbers of any type but no masks, that errors state the
+position of an invalid entry, and that long lists are read in chunks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Opening a dataset fails if an option would have no effect, or if labels could not be
-delivered."""
+"""Tests that opening a dataset fails if an option would have no effect, or if there are no labels
+to deliver."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Batches equal naive lists, for random datasets, options, ranks and positions. ``orders.py`` runs
-more cases."""
+"""Compares batches with naive lists, for random datasets, options, ranks and positions.
+``orders.py`` runs more cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Merged parts give the same dataset, whether plain processes, a Slurm array, Dask or Ray packed
-them."""
+"""Tests that merged parts give the same dataset, whether plain processes, a Slurm array, Dask or
+Ray packed them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Packed rows contain whole documents, placed first-fit. ``cu_seqlens`` returns the cumulative
-lengths of the documents and of the padding."""
+"""Tests that packed rows contain whole documents, placed first-fit, and that ``cu_seqlens`` returns
+the cumulative lengths of the documents and of the padding."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Patches match the image processors of Qwen2-VL and SigLIP 2 in their sizes and in the order of
-values, and are packed without padding."""
+"""Compares patches with Pillow and NumPy code in the sizes and the order of values that the image
+processors of Qwen2-VL and SigLIP 2 use."""
 
 from __future__ import annotations
 

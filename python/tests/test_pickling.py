@@ -1,4 +1,4 @@
-"""A loader, or an instance of a subclass, can be pickled. The copy starts at the same position."""
+"""Tests that a pickled loader, or an instance of a subclass, starts at the same position."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_pickled_loader_keeps_its_original_lists(mini: str, kind: Any, request
         expected = [batch.ids for batch in Loader(mini, **options, **{name: values})]
         assert [batch.ids for batch in pickle.loads(pickle.dumps(loader))] == expected, name
     loader = Loader(mini, **options, subset=iter([5, 2]))
-    assert next(iter(pickle.loads(pickle.dumps(loader)))).ids == [5, 2], "an iterator can be read only once"
+    assert next(iter(pickle.loads(pickle.dumps(loader)))).ids == [5, 2], "the copy lost the indices"
 
 
 def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:

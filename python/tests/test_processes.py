@@ -1,7 +1,6 @@
-"""Loaders together with signals, processes, threads and the end of the interpreter. Ctrl-C
-interrupts a wait, and other threads can run meanwhile. In a forked process, a loader raises an
-error that states the reason. A spawned process opens the loader again. After an exception, no
-thread is left. The interpreter can exit cleanly in the middle of an epoch."""
+"""Tests that Ctrl-C interrupts a wait, that other threads run meanwhile, that a loader in a forked
+process raises an error, that a spawned process opens it again, that no thread is left after an
+exception, and that the interpreter can exit in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -138,7 +137,7 @@ def test_spawn_opens_the_loader_with_its_arguments(mini: str) -> None:
     child.start()
     there = queue.get(timeout=60)
     child.join()
-    assert there == [images.tobytes() for images, _ in loader], "the next epoch, as in this process"
+    assert there == [images.tobytes() for images, _ in loader], "the child must deliver the next epoch of this process"
 
 
 def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> None:

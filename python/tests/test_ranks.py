@@ -1,6 +1,6 @@
-"""torch.multiprocessing, torchrun, accelerate and Lightning each run two ranks on the CPU. With
-`distributed=True`, each rank gets its own share. A rank gets all samples only if the program
-requests it. Ranks on the same machine divide its cores."""
+"""Runs two ranks on the CPU with torch.multiprocessing, torchrun, accelerate and Lightning. With
+`distributed=True`, each rank must get its own share. A rank must get all samples only if the
+program requests this. Ranks on the same machine must divide its cores."""
 
 from __future__ import annotations
 

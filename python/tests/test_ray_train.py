@@ -1,5 +1,5 @@
-"""The loader finds its rank inside a Ray Train function. If the run loses a worker, it continues
-from its last reported checkpoint, with the same batches as an uninterrupted run."""
+"""Tests that a loader finds its rank inside a Ray Train function, and that a run that loses a
+worker continues from its last reported checkpoint with the batches of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
 
     with result.checkpoint.as_directory() as folder:
         history = json.loads(Path(folder, "state.json").read_text())["history"]
-    assert history == list(range(EPOCHS * 6)), "the model was trained on each batch once"
+    assert history == list(range(EPOCHS * 6)), "the model must be trained on each batch once"
     expected = [described(batch) for loader in [Loader(mini, **OPTIONS)] for _ in range(EPOCHS) for batch in loader]
     steps = [{int(path.name.split("-")[0]) for path in out.glob(f"*-0-{restored}")} for restored in (0, 1)]
     # Ray may have stored fewer checkpoints than were reported.

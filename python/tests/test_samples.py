@@ -1,6 +1,6 @@
-"""``__getitem__`` of a Python dataset may return an image as bytes, a path, an array, a tensor or a
-Pillow image, either alone, with its label, or in a dict with other fields. All of these result in
-the same batch. Any other value raises an error that names the sample and keeps the traceback."""
+"""Tests which values ``__getitem__`` of a Python dataset may return: images as bytes, paths,
+arrays, tensors or Pillow images, alone, with a label, or in a dict with other fields. Any other
+value must raise an error that names the sample and keeps the traceback."""
 
 from __future__ import annotations
 

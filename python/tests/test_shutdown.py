@@ -1,5 +1,6 @@
-"""Loaders and decoders shut down within seconds and without output from worker processes, whether
-they are dropped or still running at exit. A program can go on after it has caught an error."""
+"""Tests that loaders and decoders shut down within seconds and without output from worker
+processes, whether they are dropped or running at exit, and that a program can continue after it has
+caught an error."""
 
 from __future__ import annotations
 

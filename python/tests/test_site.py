@@ -1,4 +1,5 @@
-"""The documentation site shows the measured results, and its build finds dead links."""
+"""Tests that the documentation site shows the measured results, and that its build finds dead
+links."""
 
 from __future__ import annotations
 

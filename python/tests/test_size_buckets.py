@@ -1,5 +1,5 @@
-"""With `SizeBuckets`, each batch contains images of one bucket, resized and cropped to the size of
-the bucket."""
+"""Tests that batches with `SizeBuckets` contain images of one bucket, resized and cropped to its
+size."""
 
 import math
 import random

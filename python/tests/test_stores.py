@@ -1,5 +1,5 @@
-"""A read from an object store can be interrupted even if the server does not respond. A pickled
-loader reads the same samples from the store."""
+"""Tests that a read from an object store can be interrupted even if the server does not respond,
+and that a pickled loader reads the same samples."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Any thread may use loaders and batches, with and without the GIL. On free-threaded Python, the
-package does not enable the GIL. `close` ends the waits of other threads."""
+"""Tests loaders and batches on several threads, with and without the GIL, Ctrl-C and signal
+handlers during long calls, and the garbage collection of loaders."""
 
 from __future__ import annotations
 

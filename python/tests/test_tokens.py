@@ -1,5 +1,5 @@
-"""Token windows are slices of the files, and the loader delivers the document and the position of
-each token."""
+"""Compares token windows with slices of the files, and tests the document and the position of each
+token, and buckets of documents by length."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
             seen += batch.ids
             order.append(width)
         assert sorted(seen) == list(range(300)) and mixed <= 3, mixed
-        assert order != sorted(order), "batches are shuffled"
+        assert order != sorted(order), "batches must be shuffled"
         epochs.append(seen)
     assert epochs[0] != epochs[1]
     run = loader.epoch_from(1, 0)

@@ -1,5 +1,5 @@
-"""The package is fully typed: the stubs match the extension module, the package passes mypy's strict
-checks, and mypy accepts correct user code and reports the mistakes in incorrect user code."""
+"""Tests that the stubs match the extension module, that the package passes mypy's strict checks,
+and that mypy accepts correct user code and reports the mistakes in incorrect user code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Every sample of a validation set counts exactly once, even if the ranks cannot divide it evenly.
-In torch, Lightning and accelerate, three ranks get the same sums over the valid samples as a single
-process."""
+"""Tests that every sample of a validation set counts once, even if the ranks cannot divide it
+evenly: with torch, Lightning and accelerate, three ranks must get the sums of a single process."""
 
 from __future__ import annotations
 
@@ -142,4 +141,4 @@ def test_valid_samples_of_all_ranks_are_the_dataset_in_order(mini: str) -> None:
             ]
             assert samples == list(range(SAMPLES)), f"{last}, {world} ranks"
     dropped = Loader(mini, rank=0, world_size=3, drop_last=True, output="numpy", **OPTIONS)
-    assert sum(len(batch.ids) for batch in dropped) == 21, "63 of 64 samples on three ranks"
+    assert sum(len(batch.ids) for batch in dropped) == 21, "drop_last must drop one of 64 samples"

@@ -1,4 +1,4 @@
-"""All packages in the repository have the same version, and one command changes it everywhere."""
+"""Tests that all packages have the same version, and that one command changes it everywhere."""
 
 from __future__ import annotations
 

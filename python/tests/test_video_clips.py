@@ -1,5 +1,5 @@
-"""``Clips`` delivers clips of the videos in a folder. A clip contains the frames at its stride,
-and its start depends only on the seed, the epoch and the sample."""
+"""Tests that ``Clips`` delivers clips of the videos in a folder, with the frames of its stride, and
+that their start depends on the seed and the epoch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``views`` delivers several views of each source image, each with a separate augmentation, size
-and random numbers. In the batch, views are tensors like the image."""
+"""Tests that ``views`` delivers several views of each image, each with its own augmentation, size
+and random numbers."""
 
 from __future__ import annotations
 
