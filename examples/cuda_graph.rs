@@ -82,7 +82,6 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Launches every kernel of every step individually.
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Tests against the CPU libraries of libtorch 2.13.0, from PyTorch's wheel on PyPI (530 MB). The
-# download stays in target/libtorch.
-# Arguments are passed to cargo: `./test.sh run --release --example train`. Without arguments, the
-# script runs `cargo test`.
+# Runs `cargo test`, or cargo with the given arguments, such as `run --release --example train`,
+# with the CPU libraries of libtorch 2.13.0 from PyTorch's wheel on PyPI (530 MB), which stays in
+# target/libtorch.
 set -euo pipefail
 cd "$(dirname "$0")"
 home=$PWD/target/libtorch

@@ -22,7 +22,6 @@ impl Canvas {
         (self.pixels.len() / self.width as usize) as u32
     }
 
-    /// Returns the pixel at (x, y), which must be inside the image.
     pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Color {
         debug_assert!(x < self.width, "x is outside the row");
         &mut self.pixels[y as usize * self.width as usize + x as usize]

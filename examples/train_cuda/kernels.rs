@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Safe calls to the kernels in `examples/kernels/train.cu`.
+//! Safe calls to the kernels in `examples/kernels/train.cu`, which describes each kernel.
 //!
 //! **Invariants**
 //! 1. Each launch passes the arguments that the kernel declares, in its order.
@@ -138,7 +138,6 @@ impl Kernels {
         launch!(self.im2col, over(9 * shape.len()), columns, maps, &c, &n, &side, &channel_stride, &image_stride)
     }
 
-    /// Computes the gradient of [`im2col`](Kernels::im2col). The maps are (C, N, side, side).
     pub(crate) fn col2im(&self, maps: &mut CudaSlice<f32>, columns: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(columns.len(), 9 * shape.len());
@@ -188,8 +187,6 @@ impl Kernels {
         launch!(self.matmul, grid, out, a.data, b.data, &rows, &columns, &depth, &part, &ar, &ac, &br, &bc)
     }
 
-    /// Adds the bias, then applies ReLU and 2x2 max pooling. `winner` is the index of the largest
-    /// of the four values, or 4 if ReLU clipped it.
     pub(crate) fn pool(
         &self,
         out: &mut CudaSlice<f32>,
@@ -211,7 +208,6 @@ impl Kernels {
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
 
-    /// Computes the gradient of [`pool`](Kernels::pool) with respect to `maps`.
     pub(crate) fn unpool(
         &self,
         grad: &mut CudaSlice<f32>,
@@ -238,7 +234,6 @@ impl Kernels {
         launch!(self.row_sums, (small(matrix.rows), 1, 1), out, matrix.data, &columns, &row, &column)
     }
 
-    /// Computes the mean of each plane: (C, N, side, side) to (N, C).
     pub(crate) fn mean(&self, features: &mut CudaSlice<f32>, maps: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -246,7 +241,6 @@ impl Kernels {
         launch!(self.mean, over(shape.channels * shape.count), features, maps, &c, &n, &plane)
     }
 
-    /// Computes the gradient of [`mean`](Kernels::mean).
     pub(crate) fn spread(&self, maps: &mut CudaSlice<f32>, features: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -254,9 +248,6 @@ impl Kernels {
         launch!(self.spread, over(shape.len()), maps, features, &c, &n, &plane)
     }
 
-    /// Adds the bias to logits (N, classes), and converts them to the gradient of the mean
-    /// cross-entropy. Adds each sample's cross-entropy to `loss[n]`, and 1 to `right[n]` if its
-    /// class has the largest logit.
     pub(crate) fn softmax(
         &self,
         logits: &mut CudaSlice<f32>,

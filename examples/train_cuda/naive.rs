@@ -81,7 +81,6 @@ pub(crate) fn transposed<T: Copy>(a: &[T], rows: usize, columns: usize) -> Vec<T
     (0..a.len()).map(|i| a[i % rows * columns + i / rows]).collect()
 }
 
-/// Returns the mean of each plane: (C, N, side, side) to (N, C).
 pub(crate) fn mean(maps: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let means: Vec<f64> = maps.chunks(plane).map(|plane| plane.iter().sum::<f64>() / plane.len() as f64).collect();

@@ -63,7 +63,6 @@ def main() -> None:
             retained.append(images)
             batches += 1
             if batches % 100 == 50:
-                # Stop and resume in the middle of the epoch.
                 loader.load_state_dict(loader.state_dict())
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):

@@ -247,7 +247,6 @@ struct PythonSource {
     classes: Vec<String>,
 }
 
-/// A sample in the scratch buffer.
 #[derive(Default)]
 struct SampleRanges {
     key: Range<usize>,
@@ -339,7 +338,6 @@ fn clip_frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Optio
     value.py().import("warpfeed._samples")?.getattr("frames")?.call1((value, is_image))?.extract()
 }
 
-/// Appends an encoded file or an `.npy` file.
 fn append_frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let py = value.py();
     let converted = convert_value(value, true).map_err(|e| in_frame(py, number, e))?;

@@ -33,7 +33,6 @@ pub(crate) enum TensorOwner {
 #[cfg(feature = "cuda")]
 const DEFAULT_STREAM: usize = 0;
 
-/// A copy of a field in host memory.
 pub(crate) struct HostCopy(Vec<AlignedLine>);
 
 #[repr(align(64))]

@@ -109,7 +109,6 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Even inside the loop, the state points past the delivered batch.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))

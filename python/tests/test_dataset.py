@@ -60,8 +60,6 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
     [batch] = loader
     labels = loader.dataset.labels()
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
-    # A subset keeps its order. Labels depend on the loader's `classes`, or on the table's label
-    # column.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     reversed = some.dataset.labels()
     assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]

@@ -388,7 +388,6 @@ def test_maps_have_the_layout_of_the_images(tmp_path: Path, torch: Any) -> None:
             for name in ("heat", "flow"):
                 array = actual[name] if layout == "nhwc" else actual[name].transpose(0, 2, 3, 1)
                 assert np.array_equal(array, expected[name]), (output, layout, name)
-            # Maps and images can be concatenated along the channel axis.
             axis = 3 if layout == "nhwc" else 1
             assert np.concatenate([actual["image"], actual["heat"], actual["flow"]], axis).shape[axis] == 8
             if output == "torch" and layout != "nhwc":

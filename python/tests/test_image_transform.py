@@ -173,7 +173,6 @@ def test_a_function_that_cannot_run_fails_on_opening(mini: str) -> None:
         Loader(mini, image_transform=plain, image_transform_processes=5000, **OPTIONS)
     with pytest.raises(TypeError, match="image_transform=3: expected a function"):
         Loader(mini, image_transform=3, **OPTIONS)  # type: ignore[arg-type]
-    # After a failed opening, no process may be left.
     with pytest.raises(WarpfeedError):
         Loader("/nowhere", image_transform=plain, image_transform_processes=1, **OPTIONS)
     assert contents(Loader(mini, image_transform=lambda image, rng: image, image_transform_processes=0, **OPTIONS))
@@ -225,7 +224,6 @@ def test_processes_end_with_the_loader(mini: str) -> None:
     assert len(set(pids)) == 2 and len(list(loader)) == 4
     loader.close()
     wait_until_gone(pids)
-    # The processes must also end without `close`.
     loader = Loader(mini, image_transform=pid, image_transform_processes=2, **OPTIONS)
     pids = pids_of(loader)
     next(iter(loader))

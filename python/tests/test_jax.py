@@ -40,7 +40,6 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
                     assert np.array_equal(np.asarray(array), expected[name]), name
                     for shard in array.addressable_shards:
                         assert np.array_equal(np.asarray(shard.data), expected[name][shard.index])
-        # A compiled step must accept the arrays, and channels may be sharded, too.
         mesh = jax.make_mesh((2, 2), ("batch", "rows"))
         images, labels = warpfeed.jax.shard((plain[0]["image"], plain[0]["label"]), NamedSharding(mesh, P("batch")))
         mean = jax.jit(lambda x: x.mean())(images)

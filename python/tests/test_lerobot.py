@@ -16,7 +16,6 @@ from warpfeed import Augment, ConfigError, Image, LeRobot, Loader, NdArray, Text
 
 SETS = ROOT / "tests" / "fixtures" / "formats" / "lerobot"
 VERSIONS = ["v21", "v30"]
-#: The numeric features, with the type and the shape in one frame.
 SHAPES = {
     "observation.state": ("f32", [3]),
     "observation.grid": ("f32", [2, 3]),

@@ -79,8 +79,6 @@ def test_a_sampler_function_selects_every_sample(mini: str) -> None:
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
     assert called == list(range(len(called))) and len(called) > 3, "expected one call per epoch, in advance"
-    # A run that is resumed mid-epoch continues where it stopped. A repeated sample is augmented
-    # differently each time.
     it = loader.epoch_from(1, 0)
     next(it)
     resumed = Loader(mini, sampler=there_and_back, resume=loader.state_dict(), **OPTIONS)

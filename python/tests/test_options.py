@@ -171,8 +171,7 @@ def test_none_selects_automatic_workers_and_prefetch(mini: str, tmp_path: Path) 
         Loader(mini, output="numpy", image_transform_processes=3)
 
 
-#: Argument names from earlier versions and from other libraries, with the part of the error that
-#: contains the correct name.
+#: Argument names from earlier versions and other libraries, with the advice in the error.
 OTHER_ARGUMENTS = {
     "transform": "use image_transform=f for .* each image.* or batch_transform=",
     "transforms": "use batch_transform",

@@ -67,8 +67,7 @@ SUBSET = [7, 3, 5, 1, 8, 2, 10]
 ORDER = [5, 5, 2, 8, 3, 1, 7]
 LENGTHS = [3 * id % 10 for id in range(COUNT)]
 
-#: Options with a visible effect on this dataset, each with a value that has the effect. A name may
-#: be followed by a variant.
+#: Options with a visible effect on this dataset. A name may be followed by a variant.
 ACTING: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 3},
     "global_batch_size": {"global_batch_size": 6},
@@ -235,8 +234,7 @@ def behind(image: np.ndarray) -> bool:
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
-#: Whether the effect of each option is visible in a run. The second argument is the run without the
-#: option.
+#: Whether the effect of an option is visible in a run, compared with a run without the option.
 EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "batch_size": lambda run, _: run.sizes(0)[0] == 3,
     "global_batch_size": lambda run, _: run.sizes(0)[0] == (3 if "rank" in run.names else 6),

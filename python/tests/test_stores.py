@@ -113,7 +113,6 @@ def test_ctrl_c_ends_packing_from_a_silent_server(shard: str, tmp_path: pathlib.
         target = pathlib.Path({str(tmp_path)!r}, "x.lmdb")
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        # The server stops responding while samples are packed, or before the dataset is opened.
         def packing():
             warpfeed.pack(url, target, num_workers=1, progress=lambda *_: silent.set())
         def opening():

@@ -218,7 +218,6 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
 def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
-    # Compare mid-epoch, before the first batch, and after the last batch.
     for count in (2, 0, 4):
         batches = loader.epoch_from(1, 0)
         actual = [fingerprint(next(batches)[0]) for _ in range(count)]

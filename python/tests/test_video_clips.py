@@ -37,7 +37,6 @@ def all_clips(data: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_clips_have_the_frames_of_the_stride(folder: Path) -> None:
-    # Load each frame as a clip of one frame.
     singles = all_clips(Clips(folder, frames=1, clips_per_video=12))
     assert len(singles) == 36
     clips = all_clips(Clips(folder, frames=4, stride=3, clips_per_video=3))

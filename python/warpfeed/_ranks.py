@@ -124,7 +124,6 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
     return native
 
 
-#: Advice for programs that open a loader before ``torch.distributed`` is initialized.
 _OPEN_LATER = (
     "create the loader after torch.distributed is initialized: with Lightning in train_dataloader() of the module or "
     "data module, with accelerate after Accelerator(), otherwise after init_process_group()"

@@ -4,19 +4,11 @@
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
-//! Compares, for 224 x 224 crops, on a CPU:
-//!
-//! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
-//!   to CPU tensors;
-//!
-//! or, with the `cuda` feature and a GPU:
-//!
-//! - device batches (`f16` (N, 3, 224, 224)), with and without conversion to tensors, on candle's
-//!   stream and on a separate stream;
-//! - page-locked `u8` batches, with and without uploading them as candle tensors.
-//!
-//! Every image is randomly cropped, resized and flipped. Prints medians of images per second,
-//! and ratios of medians.
+//! Each variant is measured with and without conversion to tensors. On a CPU: host batches (`u8`
+//! (N, 224, 224, 3) and `f32` (N, 3, 224, 224)). With the `cuda` feature and a GPU: device batches
+//! (`f16` (N, 3, 224, 224)) on candle's stream and on a separate stream, and page-locked `u8`
+//! batches, which are uploaded. Every image is randomly cropped, resized and flipped. Prints
+//! medians of images per second, and ratios of medians.
 
 use std::time::Instant;
 

@@ -2,8 +2,7 @@
 //! host batches, whichever stream the loader uses, and that they do not change when the batch is
 //! dropped immediately and its memory is overwritten.
 //!
-//! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
-//! if `WARPFEED_REQUIRE` contains `cuda`.
+//! Without a driver, the tests are skipped, or fail if `WARPFEED_REQUIRE` contains `cuda`.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]

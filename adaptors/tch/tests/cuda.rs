@@ -3,8 +3,7 @@
 //! that reads it, and the last tensor on it has been dropped. Tensors that libtorch uploads from
 //! page-locked batches must equal host batches too.
 //!
-//! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
-//! if `WARPFEED_REQUIRE` contains `cuda`.
+//! Without a driver, the tests are skipped, or fail if `WARPFEED_REQUIRE` contains `cuda`.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]

@@ -409,7 +409,7 @@ impl DecodeBench {
     }
 }
 
-/// Returns the speed of copies in memory, in bytes per second.
+/// In bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied_bytes: usize = std::thread::scope(|scope| {

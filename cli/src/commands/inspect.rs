@@ -104,7 +104,6 @@ impl Distribution {
 
 struct SampleSummary {
     label: Option<i64>,
-    /// The main image, or the fields of cameras and videos.
     images: Vec<ImageSummary>,
     fields: Vec<String>,
     annotations: Annotations,
@@ -115,7 +114,6 @@ struct ImageSummary {
     camera: Option<String>,
     bytes: u64,
     frames: usize,
-    /// The image, or the first frame.
     info: Info,
 }
 

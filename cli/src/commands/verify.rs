@@ -129,7 +129,6 @@ impl Args {
 
 pub(crate) struct Checked {
     pub(crate) finding: Option<Finding>,
-    /// Whether the image is valid but has more than 8 bits per channel.
     is_deep: bool,
 }
 
@@ -152,7 +151,6 @@ impl Finding {
     }
 }
 
-/// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
 fn check_annotations(
     source: &dyn Source,
     sample: &Sample<'_>,
@@ -237,8 +235,7 @@ fn check_image_fields(sample: &Sample<'_>, is_deep: &mut bool) -> warpfeed::Resu
     Ok(damage)
 }
 
-/// Returns the condition of an image. Sets `is_deep` if the image is valid but has more than 8 bits
-/// per channel.
+/// Sets `is_deep` if the image is valid but has more than 8 bits per channel.
 fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();

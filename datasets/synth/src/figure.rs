@@ -124,7 +124,6 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Returns the length of the vector (u, v), rounded down.
 fn length(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }

@@ -435,7 +435,6 @@ mod tests {
             (0..SMALL_SET.classes)
                 .min_by(|&a, &b| squared_distance(mean, &centers[a]).total_cmp(&squared_distance(mean, &centers[b])))
         };
-        // The held-out half also starts with class 0.
         let correct_count =
             test.iter().enumerate().filter(|(i, mean)| nearest(mean) == Some(i % SMALL_SET.classes)).count();
         assert!(correct_count * 10 < test.len() * 4, "{correct_count} of {} correct; chance is one in six", test.len());
