@@ -302,7 +302,7 @@ def test_zipped_datasets_equal_a_list_of_pairs(mini: str, tmp_path: Path) -> Non
     np.save(tmp_path / "emb.npy", np.zeros((63, 3), np.float32))
     with pytest.raises(warpfeed.ConfigError, match="has 63 samples, but dataset 0 .folder. has 64"):
         warpfeed.Loader(zipped, **options)
-    with pytest.raises(warpfeed.ConfigError, match="expected a name for each of the 2 datasets"):
+    with pytest.raises(warpfeed.ConfigError, match="expected a prefix for each of the 2 datasets"):
         warpfeed.Zip(["a", "b"], prefixes=["c"])
     with pytest.raises(TypeError, match="expected a list of datasets"):
         warpfeed.Zip("datasets/mini")

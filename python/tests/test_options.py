@@ -293,7 +293,7 @@ def test_an_unsupported_dataset_fails_with_advice(tmp_path: Path, mini: str) -> 
     original = np.zeros((8, 8, 3), np.uint8)
     for values, message in [
         ({"image": [original], "label": [0]}, "^a dict is accessed by name, .* __getitem__"),
-        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*share\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
+        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*proportion\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
         ([(original, 0)], r"but an image \(ndarray\) is a single image.* __getitem__"),
         ([(b"\xff\xd8", 3)], r"but an image \(bytes\)"),
         (["a.tar", "b.tar"], r"^a list must describe a mixture of datasets, as \[\(data, proportion\), ...\]. To join datasets, use"),
