@@ -56,6 +56,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         for wrong, text in [
             (np.zeros((6, 2), "f4"), "does not fit an array of shape (6, 2)"),
             (np.full(8, 2**40), "do not fit in the 32 bits"),
+            ({"loss": np.array(3)}, "array(3) has no axes"),
             (np.full(8, 2**32, "u8"), "do not fit in the 32 bits"),
         ]:
             try:

@@ -431,5 +431,7 @@ def test_a_cache_of_decoded_images_does_not_change_batches(mini: str) -> None:
         assert coefficients["bytes"] < cache["bytes"]
     with pytest.raises(ValueError, match="cache_format='jpeg': expected one of 'pixels', 'coefficients'"):
         Loader(mini, cache_format="jpeg", **options)
+    with pytest.raises(ConfigError, match="cache_format='coefficients' has no effect without cache_decoded"):
+        Loader(mini, cache_format="coefficients", **options)
     with pytest.raises(WarpfeedError, match=r"MiB for decoded images.*cache_decoded=\d+ fits"):
         Loader(mini, cache_decoded=1 << 40, memory_limit=1 << 30, **options)

@@ -112,7 +112,7 @@ QUIET: dict[str, dict[str, Any]] = {
     "decode_share": {"decode_share": 0.5},
     "mmap": {"mmap": False},
     "cache_decoded": {"cache_decoded": 1 << 20},
-    "cache_format": {"cache_format": "coefficients"},
+    "cache_format": {"cache_format": "coefficients", "cache_decoded": 1 << 20},
     "epochs": {"epochs": 2},
     "strict": {"strict": True},
     "retries": {"retries": 1},

@@ -105,3 +105,13 @@ def test_size_buckets_of_a_different_dataset_are_refused(folder):
     with pytest.raises(ConfigError, match="expected at least"):
         Loader(folder, buckets=SizeBuckets(image_sizes(folder), SIZES, budget=100), augment=Augment.cover(8))
     assert "60 images" in repr(warpfeed.SizeBuckets(image_sizes(folder), SIZES))
+
+
+def test_a_list_of_shards_is_not_a_dataset_of_images():
+    with pytest.raises(TypeError, match=r"data is a list of 2 items; expected one dataset.*Concat"):
+        image_sizes(["a.tar", "b.tar"])
+
+
+def test_the_width_of_no_samples_is_an_error():
+    with pytest.raises(ValueError, match=r"ids=\[\] has no samples; expected the samples of a batch"):
+        warpfeed.Buckets([3, 4], [4]).width([])

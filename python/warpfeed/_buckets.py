@@ -84,8 +84,14 @@ class Buckets:
 
     def width(self, ids: Iterable[int]) -> int | None:
         """Returns the bound of the bucket that contains the longest of the samples ``ids``, or None
-        if the longest sample exceeds the last bound."""
-        longest = max(int(self._lengths.values[id]) for id in ids)
+        if the longest sample exceeds the last bound.
+
+        Raises:
+            ValueError: if ``ids`` is empty.
+        """
+        longest = max((int(self._lengths.values[id]) for id in ids), default=None)
+        if longest is None:
+            raise ValueError(f"Buckets.width: ids={ids!r} has no samples; expected the samples of a batch: batch.ids")
         bucket = bisect.bisect_left(self.bounds, longest)
         return self.bounds[bucket] if bucket < len(self.bounds) else None
 
@@ -196,7 +202,13 @@ def image_sizes(data: Any) -> list[tuple[int, int]]:
 
     Raises:
         WarpfeedError: if the dataset cannot be opened, or if a sample cannot be read.
+        TypeError: if ``data`` is a list.
     """
+    if isinstance(data, list):
+        raise TypeError(
+            f"image_sizes: data is a list of {len(data)} items; expected one dataset. To join datasets, use "
+            "Concat([a, b]); for samples from Python, use an object with __len__ and __getitem__"
+        )
     sizes: list[tuple[int, int]] = _warpfeed.image_sizes(data)
     return sizes
 

@@ -260,7 +260,8 @@ class Loader(_other_names.EarlierNames):
         cache_format: ``"pixels"`` (the default), or ``"coefficients"`` to cache the DCT
             coefficients of JPEGs, which usually take less than half as much memory. Pixels are then
             computed in each epoch, but Huffman decoding is skipped. Other images, and JPEGs whose
-            coefficients take more memory than their pixels, are cached as pixels.
+            coefficients take more memory than their pixels, are cached as pixels. Requires
+            ``cache_decoded``.
 
     Args: Errors and limits
         max_skipped: number of bad samples that may be skipped. A copy of a different sample of the
@@ -473,6 +474,11 @@ class Loader(_other_names.EarlierNames):
         self._was_compared_with_ranks = False
         # "fixed" by `rank` or `distributed=False`, or "detected" with `distributed=True`.
         self._rank_choice = "fixed" if rank is not None or distributed is False else "detected" if distributed else None
+        if cache_format == "coefficients" and not cache_decoded:
+            raise ConfigError(
+                f"cache_format={cache_format!r} has no effect without cache_decoded=BYTES, the maximum size of the "
+                "cache; set cache_decoded, or leave cache_format out"
+            )
         if image_transform_processes is not None and image_transform is None:
             raise ConfigError(
                 f"image_transform_processes={image_transform_processes} has no effect without image_transform=f; to set "

@@ -44,10 +44,10 @@ def shard(batch: Any, sharding: Any) -> Any:
         sharding: a ``jax.sharding.Sharding``.
 
     Raises:
-        ConfigError: if the sharding does not fit the shape of an array, if it assigns samples of a
-            different process to a device of this process, if an integer does not fit in the 32 bits
-            that JAX uses by default, or if several processes have a :class:`warpfeed.Patches`
-            field.
+        ConfigError: if an array has no axes, if the sharding does not fit the shape of an array, if
+            it assigns samples of a different process to a device of this process, if an integer
+            does not fit in the 32 bits that JAX uses by default, or if several processes have a
+            :class:`warpfeed.Patches` field.
     """
     jax = _jax()
     packed = [name for name in batch if str(name).endswith(".cu_seqlens")] if isinstance(batch, dict) else []
@@ -80,6 +80,11 @@ def _global_array(array: Any, sharding: Any, jax: Any) -> Any:
     import numpy as np
 
     array = np.asarray(array)
+    if array.ndim == 0:
+        raise ConfigError(
+            f"shard: {array!r} has no axes; expected arrays whose first axis is the sample; remove single numbers from "
+            "the batch"
+        )
     _check_range(array, jax)
     processes = jax.process_count()
     shape = (array.shape[0] * processes, *array.shape[1:])
