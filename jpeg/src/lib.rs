@@ -83,7 +83,7 @@
 //!
 //! # Why it is fast
 //!
-//! Huffman decoding takes two thirds of the time to decode a JPEG. libjpeg-turbo decodes one symbol
+//! Huffman decoding takes about half of the time of this decoder. libjpeg-turbo decodes one symbol
 //! at a time, and decodes every symbol up to the end of the region, including the symbols of pixels
 //! that are not needed. This decoder decodes several streams interleaved: up to three in plain
 //! registers, with up to two symbols per lookup, or up to sixteen in AVX-512 vectors. The streams
