@@ -363,8 +363,8 @@ impl Decode {
         let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
-        // Twice the mean number of lines per image. For an image with more lines, thread blocks
-        // loop.
+        // Twice the mean number of lines per image. For an image with more lines or segments, thread
+        // blocks loop.
         let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
         let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
@@ -390,7 +390,7 @@ impl Decode {
             }
             Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
             Stage::Huffman => {
-                let groups = (layout.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
+                let groups = lines.div_ceil(BLOCK as usize).clamp(1, 64);
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
             Stage::Idct => queue!(idct, blocks_per_sample, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),

@@ -425,8 +425,8 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
 // 16 bytes at a time, early, into a ring buffer in shared memory.
 struct Bits {
     enum { RING = 16 };     // words
-    // Maximum number of bits between two calls of `fill`: three words by lookup, then one code by
-    // search.
+    // Maximum number of bits between two calls of `fill` or `prefetch`: three words by lookup, then
+    // one code by search.
     enum { LOOKED_UP = 96, MAX_BITS = LOOKED_UP + 31 };
 
     const uint4* chunks;
@@ -465,6 +465,12 @@ struct Bits {
     __device__ __forceinline__ void fill() {
         static_assert(31 + MAX_BITS < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
+    }
+    // Like `fill`, for a lane that has already copied the next words out of the ring, but has not
+    // yet advanced `position`. The words that this call loads arrive while the lane decodes.
+    __device__ __forceinline__ void prefetch() {
+        static_assert(31 + MAX_BITS < 5 * 32 && 9 + 3 <= RING, "as in `fill`, after the next four words");
+        if (filled - position / 32 < 9) put();
     }
     __device__ __forceinline__ u32 peek() {
         const u32 i = position / 32;
@@ -574,6 +580,7 @@ __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u3
     const u32* const ac = tables.ac + Tables::ac_of(choice);
     const auto keep = [&](u32 place, u32 value) { own[int(place) - 1] = i16(value); };
     Rounds rounds(bits, place, ~0u);
+    bits.prefetch();
     u32 value = 0, at = rounds.round(dc ? tables.dc + Tables::dc_of(choice) : ac, 32 - (dc ? DC_BITS : AC_BITS), value);
     keep(at, value);
     const auto some = [&](u32 rest) {
@@ -925,7 +932,10 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
 
 struct __align__(16) Lanes {
     enum { STRIDE = 36 }; // in words: lanes access blocks 16 bytes at a time, in different banks
-    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, initially 0, and ASIDE
+    // Per lane: the 32 words of its block of coefficients, initially 0; ASIDE; the index of the
+    // block in the scratch memory; an entry of a list of lanes.
+    enum { INDEX = 33, LISTED = 34 };
+    u32 blocks[32 * STRIDE];
     u32 ring[Bits::RING * 32];
 };
 
@@ -974,37 +984,65 @@ struct Pieces {
     }
 };
 
+// Stores the blocks of the lanes in `finished`, and sets them to 0. Eight lanes store one block, so
+// that a warp writes whole cache lines.
+__device__ __forceinline__ void store_blocks(Lanes& lanes, u32 finished, i16* coefficients) {
+    const u32 lane = threadIdx.x % 32;
+    if (finished >> lane & 1) {
+        lanes.blocks[__popc(finished & ((1u << lane) - 1)) * Lanes::STRIDE + Lanes::LISTED] = lane;
+    }
+    __syncwarp();
+    for (u32 i = lane / 8; i < __popc(finished); i += 4) {
+        u32* const block = lanes.blocks + lanes.blocks[i * Lanes::STRIDE + Lanes::LISTED] * Lanes::STRIDE;
+        uint4& eight = reinterpret_cast<uint4*>(block)[lane % 8];
+        const u32 index = block[Lanes::INDEX];
+        if (index != NOWHERE) reinterpret_cast<uint4*>(coefficients)[size_t(index) * 8 + lane % 8] = eight;
+        eight = make_uint4(0, 0, 0, 0);
+    }
+    __syncwarp();
+}
+
 // Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of a piece are invalid. To
 // keep the warp converged, a lane that has finished its block waits until the warp has decoded
 // ROUNDS symbols. Then all such lanes store their blocks and start the next ones. Coefficients stay
 // in zigzag order, which `jpeg_idct` expects.
+//
+// With `Together`, the warp stores each block as a whole. This is faster for short segments, and
+// slower for lines, in which more lanes finish at the same time (compute capability 9.0).
+template <bool Together>
 __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
                                        u32 step, const u8* arena, i16* coefficients) {
     const u32 lane = threadIdx.x % 32;
-    uint4* const eights = reinterpret_cast<uint4*>(lanes.blocks + lane * Lanes::STRIDE);
-    i16* const own = reinterpret_cast<i16*>(eights);
+    u32* const words = lanes.blocks + lane * Lanes::STRIDE;
+    uint4* const eights = reinterpret_cast<uint4*>(words);
+    i16* const own = reinterpret_cast<i16*>(words);
     Bits bits(o, arena, 0, lanes.ring + lane);
     Place at(o, 0);
     u32 left = 0, last = 0, most_left = 0, block = NOWHERE, choice = 0, place = ENDED;
     u32 dc[3] = {0, 0, 0};
     bool sound = true;
     for (;;) {
-        bits.fill();
-        if (place >= DONE) {
-            if (place != ENDED) {
-                const u32 part = Tables::part_of(choice),
-                          level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
-                if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
-                own[0] = i16(level);
+        const bool finished = place >= DONE && place != ENDED;
+        if (finished) {
+            const u32 part = Tables::part_of(choice),
+                      level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
+            if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
+            own[0] = i16(level);
+            if (Together) {
+                words[Lanes::INDEX] = block;
+            } else {
                 uint4* const to = reinterpret_cast<uint4*>(coefficients) + size_t(block) * 8;
                 #pragma unroll
                 for (u32 k = 0; k < 8; k++) {
                     if (block != NOWHERE) to[k] = eights[k];
                     eights[k] = make_uint4(0, 0, 0, 0);
                 }
-                const bool fits = bits.position <= last && (left != 0 || last - bits.position <= most_left);
-                if (!is_sound(place) || !fits) sound = false, left = 0;
             }
+            const bool fits = bits.position <= last && (left != 0 || last - bits.position <= most_left);
+            if (!is_sound(place) || !fits) sound = false, left = 0;
+        }
+        if (Together) store_blocks(lanes, __ballot_sync(~0u, finished), coefficients);
+        if (place >= DONE) {
             place = ENDED;
             while (left == 0 && i < pieces.count) {
                 const Start start = pieces[i];
@@ -1048,9 +1086,10 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const u32 first = share.block() * blockDim.x;
         if (first >= pieces.count || __syncthreads_or(lost)) continue;
         built[n].copy<false>(tables);
-        if (!decode(tables, lanes, o, pieces, first + threadIdx.x, share.blocks() * blockDim.x, arena, coefficients)) {
-            faults[n] = 1;
-        }
+        const u32 begin = first + threadIdx.x, step = share.blocks() * blockDim.x;
+        const bool sound = pieces.in_one ? decode<true>(tables, lanes, o, pieces, begin, step, arena, coefficients)
+                                         : decode<false>(tables, lanes, o, pieces, begin, step, arena, coefficients);
+        if (!sound) faults[n] = 1;
     }
 }
 
@@ -1155,6 +1194,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
 
 enum { ROWS = 8 };  // rows of the output per block
 enum { GROUP = 4 }; // rows that share horizontal weights
+enum { WEIGHTS = 128 / ROWS };  // threads that compute the vertical weights of one row
 enum { ANY = 255 }; // template parameter: read the value from the record
 
 __device__ __forceinline__ u32 word(const u8* at) { return __ldg(reinterpret_cast<const u32*>(at)); }
@@ -1443,15 +1483,17 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
             __syncthreads();
             if (low < high) {
                 if (threadIdx.x == 0) strip.rows = high - low, strip.reversed = flipped;
-                for (u32 k = threadIdx.x / MAX_TAPS; k < high - low; k += blockDim.x / MAX_TAPS) {
-                    const u32 tap = threadIdx.x % MAX_TAPS;
+                const u32 k = threadIdx.x / WEIGHTS;
+                if (k < high - low) {
                     const auto row = [&](u32 k) { return (flipped ? high - 1 - k : low + k) - shown.y; };
                     const auto weight = [&](u32 row, u32 tap, u32 taps) {
                         return tap < taps ? u32(down_taps[(tap / 2 * shown.height + row) * 2 + tap % 2]) << (24 - down.precision) : 0;
                     };
                     const uint2 reach = down_starts[row(k)], next = k + 1 < high - low ? down_starts[row(k + 1)] : make_uint2(0, 0);
-                    if (tap == 0) strip.starts[k] = reach.x + o.region.y, strip.ends[k] = reach.x + reach.y + o.region.y;
-                    strip.weights[k][tap] = make_uint2(weight(row(k), tap, reach.y), weight(row(k + 1), reach.x + tap - next.x, next.y));
+                    strip.starts[k] = reach.x + o.region.y, strip.ends[k] = reach.x + reach.y + o.region.y;
+                    for (u32 tap = threadIdx.x % WEIGHTS; tap < reach.y; tap += WEIGHTS) {
+                        strip.weights[k][tap] = make_uint2(weight(row(k), tap, reach.y), weight(row(k + 1), reach.x + tap - next.x, next.y));
+                    }
                 }
                 __syncthreads();
                 if (ycc && second == NONE && third == NONE) {
@@ -1470,6 +1512,9 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                 const bool inside = column < shown.width;
                 const uint2 reach = inside ? across_starts[column] : make_uint2(origin, 0);
                 u8* to = out + ((size_t(n) * height + from) * width + x) * 3;
+                // Most columns have at most four taps, and all rows share their weights.
+                const u32* const pairs = across_pairs + column;
+                const u32 pair0 = reach.y > 0 ? __ldg(pairs) : 0, pair1 = reach.y > 2 ? __ldg(pairs + shown.width) : 0;
                 for (u32 group = from; group < end; group += GROUP) {
                     Sums sums[GROUP];
                     const u32* line[GROUP];
@@ -1479,15 +1524,15 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                         line[i] = reinterpret_cast<const u32*>(lines + (min(max(group + i, low), high - 1) - low) * quads) +
                                   (reach.x - origin);
                     }
-                    const u32* pairs = across_pairs + column;
                     const u32 taps = low < high && group < high && group + GROUP > low ? reach.y : 0;
-                    #pragma unroll 1
-                    for (u32 tap = 0; tap < taps; tap += 2) {
-                        const u32 weights = __ldg(pairs);
-                        pairs += shown.width;
+                    const auto add = [&](u32 tap, u32 weights) {
                         #pragma unroll
-                        for (u32 i = 0; i < GROUP; i++) sums[i].add_pair(line[i][0], line[i][1], weights), line[i] += 2;
-                    }
+                        for (u32 i = 0; i < GROUP; i++) sums[i].add_pair(line[i][tap], line[i][tap + 1], weights);
+                    };
+                    if (taps > 0) add(0, pair0);
+                    if (taps > 2) add(2, pair1);
+                    #pragma unroll 1
+                    for (u32 tap = 4; tap < taps; tap += 2) add(tap, __ldg(pairs + tap / 2 * shown.width));
                     #pragma unroll
                     for (u32 i = 0; i < GROUP; i++) {
                         const u32 y = group + i;
