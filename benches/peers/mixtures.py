@@ -142,7 +142,7 @@ def warpfeed_packing(options):
     import warpfeed
 
     path = made(options.work / "documents.bin", lambda path: numpy.concatenate(documents(20_000)).tofile(path))
-    data = warpfeed.PackedTokens(path, ROW, END, window=1024)
+    data = warpfeed.PackedTokens(path, ROW, END, window_documents=1024)
     loader = warpfeed.Loader(data, batch_size=8, shuffle=True, seed=1, num_workers=options.workers, output="numpy")
     while True:
         for batch in loader:

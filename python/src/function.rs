@@ -310,20 +310,16 @@ impl WorkerProcess {
     }
 
     fn ended_error(&self, why: &NoResponse) -> Error {
-        let why = match why {
+        let what = match why {
             NoResponse::Stopped(e) => return e.clone(),
             NoResponse::Io(e) if matches!(e.kind(), Io::UnexpectedEof | Io::BrokenPipe | Io::ConnectionReset) => {
-                String::new()
+                "exited: it was killed, ran out of memory, or failed to start; see standard error".to_owned()
             }
-            NoResponse::Io(e) => format!(" ({e})"),
+            NoResponse::Io(e) => format!("failed: {e}"),
         };
         Error::new(
             ErrorKind::Transform,
-            format!(
-                "worker process {} (pid {}) of image_transform exited{why}: it was killed, ran out of memory, or \
-                 failed to start; see standard error",
-                self.index, self.pid
-            ),
+            format!("worker process {} (pid {}) of image_transform {what}", self.index, self.pid),
         )
     }
 }

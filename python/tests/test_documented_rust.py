@@ -36,7 +36,6 @@ SMALLER = [
     (r"\b(224|640|1024)\b", "32"),
     (r"(?<!\[\], )\b512\b", "32"),
     (r"\b1025\b", "33"),
-    (r"Numbers::new\(Dtype::F32, 32\)", "Numbers::new(Dtype::F32, 512)"),
     (r"\bdino_views\(32, 96, 8\)", "dino_views(32, 16, 8)"),
     (r"\.\.90\b", "..crate::EPOCHS"),
     (r"0\.\.50_000\b", "0..24"),

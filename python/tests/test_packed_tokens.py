@@ -69,8 +69,8 @@ def test_bad_arguments_are_rejected(tmp_path: Path) -> None:
     write(tmp_path / "a.bin", 2)
     with pytest.raises(ConfigError, match="end of a document is token 70000"):
         Loader(PackedTokens(tmp_path / "a.bin", 32, 70_000))
-    with pytest.raises(ConfigError, match="window=0"):
-        Loader(PackedTokens(tmp_path / "a.bin", 32, END, window=0))
+    with pytest.raises(ConfigError, match="window_documents=0"):
+        Loader(PackedTokens(tmp_path / "a.bin", 32, END, window_documents=0))
     with pytest.raises(ConfigError, match="no PackedIds field 'other'"):
         warpfeed.cu_seqlens({"tokens": np.zeros((2, 3))}, "other")
     loader = Loader(

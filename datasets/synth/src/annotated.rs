@@ -99,16 +99,16 @@ impl Synth {
     pub fn write_voc(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         let class_names: Vec<String> = self.class_names().collect();
-        let mut sorted_names = class_names.clone();
-        sorted_names.sort();
-        let mask_values: Vec<u8> =
-            class_names.iter().map(|name| 1 + sorted_names.binary_search(name).unwrap_or(0) as u8).collect();
         if class_names.len() > 254 {
             return Err(Error::config(format!(
                 "synth: {} classes; a mask can represent at most 254",
                 class_names.len()
             )));
         }
+        let mut sorted_names = class_names.clone();
+        sorted_names.sort();
+        let mask_values: Vec<u8> =
+            class_names.iter().map(|name| 1 + sorted_names.binary_search(name).unwrap_or(0) as u8).collect();
         write_atomically(dir.as_ref(), |partial_dir| {
             for folder in ["JPEGImages", "Annotations", "SegmentationClass", "ImageSets/Main", "ImageSets/Segmentation"]
             {
@@ -324,6 +324,13 @@ mod tests {
         assert_eq!(mask(4, &["....", ".xx.", "...."]), "41202");
         assert_eq!(mask(2, &["x.", "xx"]), "021O");
         assert_eq!(run_lengths(&[false; 1000], 40), "Xo0");
+    }
+
+    #[test]
+    fn too_many_classes_for_voc_masks_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Synth::new().images(300).classes(300).write_voc(dir.path().join("voc"), |_| ()).unwrap_err();
+        assert!(error.to_string().contains("300 classes; a mask can represent at most 254"), "{error}");
     }
 
     #[test]
