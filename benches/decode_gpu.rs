@@ -1,10 +1,11 @@
 //! Measures decoding throughput on the workers, on the device, and on both, in alternating rounds.
-//! Run with
-//! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--rounds N] [--only Gpu]`.
+//! Run with `cargo bench --bench decode_gpu -- PATH.. [OPTIONS]`. The options are `--seconds`,
+//! `--warmup`, `--rounds`, `--only` (`Cpu`, `Gpu` or `Auto`), `--workers`, and `--prefetch`
+//! (default 4).
 //!
 //! Each PATH is a dataset of JPEGs, repeated 1,000 times per epoch. Batches of 256 crops, 224x224
-//! each, are delivered on the device as f16 (N, C, H, W). One worker runs on each core available to
-//! the process; limit the cores with `taskset -c 0-3`. The consumer discards each batch. "GPU ms"
+//! each, are delivered on the device as f16 (N, C, H, W). By default, one worker runs on each core
+//! available to the process; limit the cores with `taskset -c 0-3`. The consumer discards each batch. "GPU ms"
 //! is the device time to decode and convert a batch, measured with events on an otherwise idle
 //! device. "at 20,000/s" is the percentage of time that the device would decode and convert at
 //! 20,000 images per second. "on the device" is the percentage of images that workers sent to the
@@ -30,7 +31,8 @@ fn main() -> Result<()> {
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
     let only_device = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
-    let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only"]
+    let (prefetch, workers) = (option("--prefetch", 4.0) as usize, option("--workers", 0.0) as usize);
+    let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only", "--prefetch", "--workers"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
         .flat_map(|index| [index, index + 1])
@@ -53,7 +55,11 @@ fn main() -> Result<()> {
         let mut loaders = devices
             .iter()
             .filter(|decode_on| only_device.is_none_or(|only_device| *only_device == format!("{decode_on:?}")))
-            .map(|&decode_on| Ok((decode_on, loader(path, decode_on).cuda(&stream)?, Vec::new())))
+            .map(|&decode_on| {
+                let loader = loader(path, decode_on).prefetch(prefetch);
+                let loader = if workers > 0 { loader.workers(workers) } else { loader };
+                Ok((decode_on, loader.cuda(&stream)?, Vec::new()))
+            })
             .collect::<Result<Vec<_>>>()?;
         for _ in 0..rounds {
             for (_, batches, rates) in &mut loaders {
@@ -94,7 +100,6 @@ fn loader(path: &str, decode_on: DecodeOn) -> Loader {
         .normalize(Normalize::IMAGENET)
         .dtype(Dtype::F16)
         .layout(Layout::Nchw)
-        .prefetch(4)
         .decode_on(decode_on)
 }
 
