@@ -71,7 +71,7 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
             Boxes::new(20)
                 .column("class", Dtype::I64)
                 .column("crowd", Dtype::U8)
-                .to(BoxFormat::Cxcywh)
+                .out_format(BoxFormat::Cxcywh)
                 .to_relative()
                 .min_visible(0.1)
                 .min_size(1.0)
@@ -83,14 +83,14 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
         "masks" => loader
             .unlabeled(true)
             .augment(Augment::scale_jitter(48, 0.5, 1.5).fill([1, 2, 3]))
-            .field("boxes", Boxes::new(30).column("difficult", Dtype::I32).to(BoxFormat::Xywh))
+            .field("boxes", Boxes::new(30).column("difficult", Dtype::I32).out_format(BoxFormat::Xywh))
             .field("mask", Mask::new(Dtype::I16).fill(255).classes(22))
-            .field("again", Mask::new(Dtype::U8).of("mask")),
+            .field("again", Mask::new(Dtype::U8).source_field("mask")),
         "maps" => loader
             .augment(Augment::letterbox(40, 24).fill([114; 3]).flip(0.5))
             .field("depth", DenseMap::new().nearest().fill(-1.0))
-            .field("near", DenseMap::new().of("depth"))
-            .field("heat", DenseMap::of_channels(3))
+            .field("near", DenseMap::new().source_field("depth"))
+            .field("heat", DenseMap::with_channels(3))
             .field("flow", DenseMap::flow())
             .field("marks", Keypoints::new(2).visibility().flip_pairs([(0, 1)]))
             .field("corners", Keypoints::new(1)),

@@ -85,7 +85,7 @@ fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
     let dataset = LeRobot::open_with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
     Ok(Loader::source(dataset)
         .drop_field("label")
-        .field("camera", Image::of(CAMERA))
+        .field("camera", Image::from_field(CAMERA))
         .field("observation.state", NdArray::new(Dtype::F32, [2]))
         .field("action", NdArray::new(Dtype::F32, [ACTIONS, 2]))
         .field("task", Text::new())

@@ -58,28 +58,28 @@ pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> 
     Ok(sizes.into_iter().map(|size| (size.height, size.width)).collect())
 }
 
-/// Splits `samples` into `shares`. If `labels` are given, splits each class separately.
+/// Splits `samples` into `fractions`. If `labels` are given, splits each class separately.
 #[pyfunction]
-#[pyo3(signature = (samples, shares, seed, labels=None))]
+#[pyo3(signature = (samples, fractions, seed, labels=None))]
 pub(crate) fn split(
     py: Python<'_>,
     samples: Vec<u64>,
-    shares: Vec<f64>,
+    fractions: Vec<f64>,
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// Dispatches on the number of shares, because the functions of `sampler` take arrays.
+    /// Dispatches on the number of fractions, because the functions of `sampler` take arrays.
     macro_rules! by_number {
         ($($n:literal)*) => {
-            match shares.len() {
+            match fractions.len() {
                 $($n => {
-                    let shares: [f64; $n] = shares.try_into().expect("the length matches");
+                    let fractions: [f64; $n] = fractions.try_into().expect("the length matches");
                     run_on_thread(py, move |_| Ok(match labels {
-                        None => sampler::split(samples, shares, seed)?.into(),
-                        Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
+                        None => sampler::split(samples, fractions, seed)?.into(),
+                        Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), fractions, seed)?.into(),
                     }))
                 })*
-                n => Err(config_error(py, format!("shares: expected 1 to 8 numbers, got {n}"))),
+                n => Err(config_error(py, format!("fractions: expected 1 to 8 numbers, got {n}"))),
             }
         };
     }

@@ -128,7 +128,7 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
     if output == "torch":
         need("torch")
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
-    images, targets = annotated(collate, output, layout, to=to, to_relative=relative)
+    images, targets = annotated(collate, output, layout, out_format=to, to_relative=relative)
     assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
     for index, target in enumerate(targets):
         # The resize doubles the width of the image.
@@ -169,7 +169,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
 def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output: str) -> None:
     if output == "torch":
         need("torch")
-    images, rows = annotated(warpfeed.collate.yolo_targets, output, to=to, to_relative=relative)
+    images, rows = annotated(warpfeed.collate.yolo_targets, output, out_format=to, to_relative=relative)
     want = [
         [i, n, (4 * n + 10) / 80, (n + 4) / 20, 20 / 80, 8 / 20] for i in range(4) for n in range(i)
     ]  # fmt: skip
@@ -191,7 +191,7 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
         functions = (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets)
         return [f(form) for form in (before, after) for f in functions], np.asarray(after["boxes"]), after.image_size
 
-    fields = {"boxes": Boxes(5, {"class": "i64"}, to=to, to_relative=relative)}
+    fields = {"boxes": Boxes(5, {"class": "i64"}, out_format=to, to_relative=relative)}
     loader = Loader(
         Annotated(), batch_size=4, augment=Augment.pad_to((64, 96)), fields=fields, collate=trimmed, output=output,
         layout=layout, drop_field=["label"],
@@ -240,13 +240,13 @@ def test_crowds_are_left_out_of_targets_by_default(output: str) -> None:
         assert target["labels"].tolist() == list(range(0, index, 2))
         assert target["boxes"][:, 1].tolist() == list(range(0, index, 2))
         assert target["iscrowd"].tolist() == [0] * len(range(0, index, 2))
-    for index, target in enumerate(loaded(functools.partial(targets, crowd=True), with_crowd)[1]):
+    for index, target in enumerate(loaded(functools.partial(targets, include_crowd=True), with_crowd)[1]):
         assert target["labels"].tolist() == list(range(index)) and target["iscrowd"].tolist() == [n % 2 for n in range(index)]
     for index, target in enumerate(loaded(targets, {"class": "i64"})[1]):
         assert target["labels"].tolist() == list(range(index))
     pairs = [(int(row[0]), int(row[1])) for row in loaded(yolo, with_crowd)[1]]
     assert pairs == [(index, n) for index in range(4) for n in range(0, index, 2)]
-    every = loaded(functools.partial(yolo, crowd=True), with_crowd)[1]
+    every = loaded(functools.partial(yolo, include_crowd=True), with_crowd)[1]
     assert len(every) == 6
 
 

@@ -26,7 +26,7 @@ RECIPES = {
         "augment": Augment.iou_crop((40, 48)).flip(0.5),
         "fields": {
             "boxes": Boxes(
-                20, columns={"class": "i64", "crowd": "u8"}, to="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
+                20, columns={"class": "i64", "crowd": "u8"}, out_format="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
                 masks=True, points=3, flip_pairs=[(1, 2)], truncate=True,
             ),
         },
@@ -35,16 +35,16 @@ RECIPES = {
         "unlabeled": True,
         "augment": Augment.scale_jitter(48, 0.5, 1.5).fill(1, 2, 3),
         "fields": {
-            "boxes": Boxes(30, columns={"difficult": "i32"}, to="xywh"),
+            "boxes": Boxes(30, columns={"difficult": "i32"}, out_format="xywh"),
             "mask": Mask("i16", fill=255, classes=22),
-            "again": Mask("u8", of="mask"),
+            "again": Mask("u8", source_field="mask"),
         },
     },
     "maps": {
         "augment": Augment.letterbox((24, 40)).fill(114, 114, 114).flip(0.5),
         "fields": {
             "depth": DenseMap(nearest=True, fill=-1),
-            "near": DenseMap(of="depth"),
+            "near": DenseMap(source_field="depth"),
             "heat": DenseMap(3),
             "flow": DenseMap.flow(),
             "marks": Keypoints(2, visibility=True, flip_pairs=[(0, 1)]),
@@ -315,7 +315,7 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
         (Mask("f32"), WarpfeedError, "masks cannot have the type float32: use an integer type"),
         (Mask("u8", fill=300), WarpfeedError, "fill=300 does not fit into uint8"),
         (Boxes(0), WarpfeedError, "expected at least 1"),
-        (Boxes(3, to="yxyx"), ValueError, "to='yxyx': expected one of 'xyxy'"),
+        (Boxes(3, out_format="yxyx"), ValueError, "out_format='yxyx': expected one of 'xyxy'"),
         (Boxes(3, columns={"class": "int4"}), ValueError, "dtype='int4'"),
         (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
         (MultiHot([]), WarpfeedError, "class"),

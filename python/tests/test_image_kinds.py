@@ -81,7 +81,7 @@ def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
     for options, message in [
         ({"channels": 4}, "channels=4: expected 3 or 1; warpfeed.DenseMap"),
         ({"background": (1, 2, 300)}, "background="),
-        ({"fields": {"image": DenseMap(of="x", image=True)}}, "set one of them"),
+        ({"fields": {"image": DenseMap(source_field="x", image=True)}}, "set one of them"),
         ({"fields": shown, "augment": Augment.train(8).grayscale(0.5)}, "as stored, so grayscale"),
         ({"fields": shown, "normalize": "imagenet"}, "normalize changes images"),
     ]:
@@ -90,7 +90,7 @@ def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: use DenseMap\(1\)"):
         field(tmp_path, fields={"image": DenseMap(3, image=True)})
     assert eval(repr(DenseMap(3, image=True))) == DenseMap(3, image=True)
-    assert eval(repr(DenseMap(of="x"))) == DenseMap(of="x")
+    assert eval(repr(DenseMap(source_field="x"))) == DenseMap(source_field="x")
 
 
 def test_packing_converts_deep_images_only_on_request(tmp_path: Path) -> None:

@@ -392,7 +392,7 @@ def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
     assert result["slowest"] == 1 and result["bottleneck"] in ("read", "straggler"), text
     assert result["wait_fraction"] == result["ranks"][1]["wait_fraction"] > result["ranks"][0]["wait_fraction"]
     assert result["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
-    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
+    assert re.search(r"\n- stage `(read|readahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
 
 

@@ -67,7 +67,7 @@ def naive(layout: str, image: Any, grid: Any, side: int) -> Any:
 def test_patches_equal_pillow_and_numpy(layout: str, lists: bool) -> None:
     photos = Photos(lists)
     budget = {"min_pixels": 1024, "max_pixels": 4096} if layout == "qwen2_vl" else {"max_patches": 50}
-    patches = Patches(layout, of="photo.jpg", patch=8, dtype="u8", images=2 if lists else None, **budget)
+    patches = Patches(layout, source_field="photo.jpg", patch=8, dtype="u8", images=2 if lists else None, **budget)
     loader = Loader(photos, batch_size=5, fields={"p": patches}, drop_field=["image", "label"], output="numpy")
     (batch,) = loader
     grids, images = batch["p.grid_thw"], [n % 3 if lists else 1 for n in range(5)]
@@ -107,7 +107,7 @@ def test_images_of_any_mode_equal_pillow(mode: str) -> None:
 
 def test_defaults_equal_the_processors() -> None:
     for layout, grid, values in [("qwen2_vl", [1, 4, 6], 1176), ("naflex", [1, 13, 19], 768)]:
-        options = {"fields": {"p": Patches(layout, of="photo.jpg")}, "drop_field": ["image", "label"]}
+        options = {"fields": {"p": Patches(layout, source_field="photo.jpg")}, "drop_field": ["image", "label"]}
         (batch,) = Loader(Photos(), batch_size=1, subset=[0], output="numpy", **options)
         assert batch["p.grid_thw"][0].tolist() == grid and batch["p"].shape == (grid[1] * grid[2], values)
         assert batch["p"].dtype == np.float32 and -2.2 < batch["p"].min() < batch["p"].max() < 2.7
@@ -119,13 +119,13 @@ def test_bad_options_are_rejected() -> None:
     with pytest.raises(ConfigError, match="Patches: patch=0: expected at least 1"):
         Patches(patch=0)
     for patches, text in [
-        (Patches("naflex", of="photo.jpg", max_pixels=99), "max_pixels=99 is for qwen2_vl"),
-        (Patches(of="photo.jpg", max_patches=99), "max_patches=99 is for naflex"),
+        (Patches("naflex", source_field="photo.jpg", max_pixels=99), "max_pixels=99 is for qwen2_vl"),
+        (Patches(source_field="photo.jpg", max_patches=99), "max_patches=99 is for naflex"),
     ]:
         with pytest.raises(WarpfeedError, match=text):
             Loader(Photos(), batch_size=1, fields={"p": patches}, drop_field=["image", "label"])
     with pytest.raises(ConfigError, match="augment has no effect"):
         Loader(
-            Photos(), batch_size=1, fields={"p": Patches(of="photo.jpg")}, drop_field=["image", "label"],
+            Photos(), batch_size=1, fields={"p": Patches(source_field="photo.jpg")}, drop_field=["image", "label"],
             augment=Augment.train(32),
         )  # fmt: skip

@@ -66,15 +66,15 @@ def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Image(Arguments):
-    """The image of the sample, or the image in the sample's field ``of``. The image options of the
-    loader, such as ``dtype`` and ``normalize``, apply to the field.
+    """The image of the sample, or the image in the sample's field ``source_field``. The image
+    options of the loader, such as ``dtype`` and ``normalize``, apply to the field.
 
     All image fields of a sample use the same random numbers, so images of the same size get the
     same crop and flip. To load several views of one image, use the ``views`` option of the loader.
 
     Args:
-        of: name of the sample's field; by default, the first field that is named after an image
-            format.
+        source_field: name of the sample's field; by default, the first field that is named after an
+            image format.
         frames: makes the field a clip of exactly ``frames`` frames, such as the frames of a video
             or of a robot's camera. The batch has an array of shape (N, T, H, W, 3) or (N, T, 3, H,
             W). All frames get the same crop, resize, flip and effects. In a Python dataset,
@@ -83,14 +83,14 @@ class Image(Arguments):
             (MixUp, CutMix) or combined (mosaics, copy-paste).
     """
 
-    of: str | None = None
+    source_field: str | None = None
     frames: int | None = None
 
     def __post_init__(self) -> None:
         _check_frames("Image", self.frames)
 
     def _describe(self) -> dict[str, Any]:
-        return {"image": {"of": self.of, "frames": self.frames}}
+        return {"image": {"source_field": self.source_field, "frames": self.frames}}
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Mask(Arguments):
 
     Args:
         dtype: an integer type. A sample fails if a value in its mask does not fit into this type.
-        of: name of the sample's field, if it differs from the name of the batch field.
+        source_field: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
         classes: the number of classes, or a dict. With a number, a sample fails if its mask
             contains a value other than 0 to ``classes`` - 1, ``fill`` and ``ignore``. A dict maps
@@ -214,7 +214,7 @@ class Mask(Arguments):
     """
 
     dtype: Dtype
-    of: str | None = None
+    source_field: str | None = None
     fill: int = 0
     classes: int | Mapping[Any, int] | Sequence[tuple[Any, int]] | None = None
     ignore: int | None = None
@@ -233,7 +233,7 @@ class Mask(Arguments):
         if not is_count and not values:
             raise ConfigError("classes={}: expected at least one entry")
         described = {
-            "dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore,
+            "dtype": dtype_name(self.dtype), "source_field": self.source_field, "fill": self.fill, "ignore": self.ignore,
             "frames": self.frames,
         }  # fmt: skip
         return {"mask": {**described, "classes": self.classes if is_count else None, "map": values}}
@@ -257,7 +257,7 @@ class DenseMap(Arguments):
         channels: number of values per pixel; None for a single value without a channel axis.
         nearest: resizes with nearest-neighbor interpolation, for values that must not be averaged.
         fill: value of the padding around the image.
-        of: name of the sample's field, if it differs from the name of the batch field.
+        source_field: name of the sample's field, if it differs from the name of the batch field.
         image: reads the image of the sample, which must be a PNG or TIFF, instead of a field.
         frames: delivers one map for each of the T frames of an ``Image(frames=T)``, with an axis
             for the frames after N. A sample has an array of shape (T, height, width) or (T, height,
@@ -267,7 +267,7 @@ class DenseMap(Arguments):
     channels: int | None = None
     nearest: bool = False
     fill: float = 0.0
-    of: str | None = None
+    source_field: str | None = None
     image: bool = False
     frames: int | None = None
     _flow: bool = field(default=False, repr=False)
@@ -288,16 +288,19 @@ class DenseMap(Arguments):
 
     def __repr__(self) -> str:
         begin = "DenseMap.flow(" if self._flow else f"DenseMap(channels={self.channels}, "
-        of = "" if self.of is None else f", of={self.of!r}"
+        source = "" if self.source_field is None else f", source_field={self.source_field!r}"
         frames = "" if self.frames is None else f", frames={self.frames}"
-        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', image=True' if self.image else ''}{frames})"
+        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{source}{', image=True' if self.image else ''}{frames})"
 
     def _describe(self) -> dict[str, Any]:
-        if self.image and self.of is not None:
-            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): both select the field to read; set one of them")
-        of = "same" if self.of is None else {"named": self.of}
-        described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
-        described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout, frames=self.frames)
+        if self.image and self.source_field is not None:
+            raise ConfigError(
+                f"DenseMap(source_field={self.source_field!r}, image=True): both select the field to read; set one of them"
+            )
+        source = "same" if self.source_field is None else {"named": self.source_field}
+        described: dict[str, Any] = {"source_field": "image" if self.image else source, "channels": self.channels}
+        described.update(nearest=self.nearest, fill=str(float(self.fill)))
+        described.update(flow=self._flow, layout=self._layout, frames=self.frames)
         return {"dense_map": described}
 
 
@@ -356,7 +359,7 @@ class Boxes(Arguments):
         max_boxes: maximum number of boxes per sample.
         columns: names and types of additional per-box values, such as ``{"class": "i64", "crowd":
             "u8"}``.
-        from_, to: format of the four numbers in the sample (``from_``) and in the batch (``to``):
+        in_format, out_format: format of the four numbers in the sample and in the batch:
             ``"xyxy"`` (left, upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
         relative: reads the coordinates of boxes, polygons and points as fractions of the image's
             width and height.
@@ -380,8 +383,8 @@ class Boxes(Arguments):
 
     max_boxes: int
     columns: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
-    from_: str = "xyxy"
-    to: str = "xyxy"
+    in_format: str = "xyxy"
+    out_format: str = "xyxy"
     relative: bool = False
     to_relative: bool = False
     min_visible: float = 0.0
@@ -400,9 +403,9 @@ class Boxes(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         described = {**vars(self), "columns": [(name, dtype_name(dtype)) for name, dtype in dict(self.columns).items()]}
-        described["to"] = one_of("to", described["to"], _FORMATS)
+        described["out_format"] = one_of("out_format", described["out_format"], _FORMATS)
         described["reader"] = {
-            "format": one_of("from_", described.pop("from_"), _FORMATS), "relative": described.pop("relative")
+            "format": one_of("in_format", described.pop("in_format"), _FORMATS), "relative": described.pop("relative")
         }  # fmt: skip
         points, pairs = self.points, described.pop("flip_pairs")
         described["points"] = {"count": points or 0, "pairs": pairs} if points is not None or pairs else None
@@ -447,13 +450,13 @@ class Text(Arguments):
     :meth:`Ragged.bytes`.
 
     Args:
-        of: name of the sample's field, if it differs from the name of the batch field.
+        source_field: name of the sample's field, if it differs from the name of the batch field.
     """
 
-    of: str | None = None
+    source_field: str | None = None
 
     def _describe(self) -> dict[str, Any]:
-        return {"text": {"of": self.of}}
+        return {"text": {"source_field": self.source_field}}
 
 
 @dataclass(frozen=True)
@@ -547,8 +550,8 @@ class Patches(Arguments):
         layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time,
             row, column), with the patches of a merged block next to each other. ``"naflex"``, for
             SigLIP 2, has patches of shape (row, column, channel) in row-major order.
-        of: name of the sample's field; by default, the first field that is named after an image
-            format.
+        source_field: name of the sample's field; by default, the first field that is named after an
+            image format.
         patch: side of a patch in pixels: 14 for ``"qwen2_vl"``, 16 for ``"naflex"``.
         merge: side of a block of patches that the model merges, in patches. Only for
             ``"qwen2_vl"``, 2 by default.
@@ -567,12 +570,13 @@ class Patches(Arguments):
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample, which determines the memory of a batch. A
             dataset's ``__getitem__`` returns an image or a list of images, of any sizes, in the
-            field ``of``. If a list may be empty, the name of this field must end in the extension
-            of an image format, as in ``of="photos.jpg"``. By default, each sample has one image.
+            field ``source_field``. If a list may be empty, the name of this field must end in the
+            extension of an image format, as in ``source_field="photos.jpg"``. By default, each
+            sample has one image.
     """
 
     layout: str = "qwen2_vl"
-    of: str | None = None
+    source_field: str | None = None
     patch: int | None = None
     merge: int | None = None
     temporal: int | None = None
@@ -599,7 +603,7 @@ class Patches(Arguments):
         normalize = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
         return {
             "patches": {
-                **options, "of": self.of, "layout": self.layout, "dtype": dtype_name(self.dtype),
+                **options, "source_field": self.source_field, "layout": self.layout, "dtype": dtype_name(self.dtype),
                 "normalize": normalize, "images": self.images,
             }
         }  # fmt: skip

@@ -15,7 +15,7 @@ __all__ = ["split"]
 
 def split(
     samples: int | Iterable[int] | Any,
-    shares: Iterable[float],
+    fractions: Iterable[float],
     seed: int,
     labels: Iterable[int] | None = None,
     by_class: bool = False,
@@ -31,8 +31,8 @@ def split(
             :class:`Coco`, a Python dataset other than a list or an array, or the ``dataset`` of a
             loader. For the ``dataset`` of a loader, only the samples in the loader's ``subset`` are
             divided, and labels are read with the loader's options, such as ``classes``.
-        shares: fraction of the samples in each part, for at most 8 parts. If the sum is less than
-            1, the remaining samples are in no part.
+        fractions: the fraction of the samples in each part, for at most 8 parts. If the sum is less
+            than 1, the remaining samples are in no part.
         seed: random seed. The split depends on no other random state.
         labels: one label per entry of ``samples``. If ``samples`` is the ``dataset`` of a loader,
             one label per sample of the whole dataset, including samples outside ``subset``. With
@@ -41,13 +41,13 @@ def split(
             a Python dataset.
 
     Raises:
-        ConfigError: if there are no shares or more than 8, if a share is not from 0 to 1, if the
-            sum of the shares exceeds 1, if there is not one label per sample, or if ``by_class`` is
-            set together with ``labels`` or without a dataset.
+        ConfigError: if there are no fractions or more than 8, if a fraction is not from 0 to 1, if
+            the sum of the fractions exceeds 1, if there is not one label per sample, or if
+            ``by_class`` is set together with ``labels`` or without a dataset.
         TypeError: if a value has the wrong type.
         WarpfeedError: if the dataset cannot be opened, or a label cannot be read.
     """
-    for name, values in (("shares", shares), ("labels", labels)):
+    for name, values in (("fractions", fractions), ("labels", labels)):
         # A string would be split into characters.
         if isinstance(values, (str, bytes)):
             raise TypeError(f"{name}={values!r}: expected a list of numbers")
@@ -74,7 +74,7 @@ def split(
     classes = None if labels is None else integers("labels", labels, Labels)
     if classes is not None and len(classes) != len(indices):
         raise ConfigError(f"labels has {len(classes)} entries, but there are {len(indices)} samples")
-    return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)
+    return _warpfeed.split(indices, [float(s) for s in fractions], seed, classes)
 
 
 def _is_dataset(samples: Any) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["detection_targets", "hf", "trim", "yolo_targets"]
 
 
 def detection_targets(
-    batch: Any, *, boxes: str = "boxes", first_class: int = 0, crowd: bool = False
+    batch: Any, *, boxes: str = "boxes", first_class: int = 0, include_crowd: bool = False
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Returns images and targets for torchvision's detection models: ``loss = model(images,
     targets)``.
@@ -42,7 +42,7 @@ def detection_targets(
         boxes: name of the :class:`warpfeed.Boxes` field.
         first_class: number that is added to each class index. torchvision's Faster R-CNN, Mask
             R-CNN and SSD reserve label 0 for the background, so pass 1 if classes begin at 0.
-        crowd: keeps crowds, for COCO's evaluation.
+        include_crowd: keeps crowds, for COCO's evaluation.
 
     Raises:
         ConfigError: if the loader does not have the field, or the field has no column ``class``.
@@ -54,7 +54,7 @@ def detection_targets(
     counts, valid = _to_ints(batch[f"{boxes}.count"]), batch.valid
     targets = []
     for sample, count in enumerate(counts):
-        retained_rows = _retained_rows(batch, boxes, sample, count, crowd)
+        retained_rows = _retained_rows(batch, boxes, sample, count, include_crowd)
         rows = _convert_boxes(batch[boxes][sample, :count], boxes_type, (height, width), "xyxy", False)
         target = {
             "boxes": rows[retained_rows],
@@ -71,13 +71,13 @@ def detection_targets(
     return list(_channels_first(batch)), targets
 
 
-def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
+def yolo_targets(batch: Any, *, boxes: str = "boxes", include_crowd: bool = False) -> tuple[Any, Any]:
     """Returns the images, and an array with the boxes of all images, f32 of shape (M, 6).
 
     A row consists of the position of the image in the batch, the class, and the center x, center y,
     width and height of the box, as fractions of the image's size. Samples that are not valid, such
-    as the padding of a last batch, have no boxes. ``boxes`` and ``crowd`` have the same meaning as
-    for :func:`detection_targets`.
+    as the padding of a last batch, have no boxes. ``boxes`` and ``include_crowd`` have the same
+    meaning as for :func:`detection_targets`.
 
     Raises:
         ConfigError, TypeError: as for :func:`detection_targets`.
@@ -89,7 +89,7 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     rows = _convert_boxes(rows, boxes_type, batch.image_size, "cxcywh", True)
     row_blocks = []
     for sample, count in enumerate(counts):
-        retained_rows = _retained_rows(batch, boxes, sample, count, crowd)
+        retained_rows = _retained_rows(batch, boxes, sample, count, include_crowd)
         sample_rows = rows[sample, :count][retained_rows]
         classes = _as_f32(class_rows[sample, :count][retained_rows])[:, None]
         row_blocks.append(_concat([_full_like(sample_rows[:, :1], sample), classes, sample_rows], 1))
@@ -184,9 +184,9 @@ def _boxes_type(batch: Any, name: str) -> Boxes:
     return boxes_type
 
 
-def _retained_rows(batch: Any, boxes: str, sample: int, count: int, crowd: bool) -> Any:
-    """Index of a sample's boxes that are not crowds, or of all boxes if `crowd` is set."""
-    if crowd or f"{boxes}.crowd" not in batch:
+def _retained_rows(batch: Any, boxes: str, sample: int, count: int, include_crowd: bool) -> Any:
+    """Index of a sample's boxes that are not crowds, or of all boxes if `include_crowd` is set."""
+    if include_crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
     return batch[f"{boxes}.crowd"][sample, :count] == 0
 
@@ -204,7 +204,7 @@ def _channels_first(batch: Any) -> Any:
 def _convert_boxes(rows: Any, boxes_type: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
     """Converts boxes from the format of `boxes_type` to the format `to`. With `to_relative`, the
     results are fractions of the image size (height, width)."""
-    if (boxes_type.to, boxes_type.to_relative) == (to, to_relative):
+    if (boxes_type.out_format, boxes_type.to_relative) == (to, to_relative):
         return rows
     height, width = size
     scale_x, scale_y = 1.0, 1.0
@@ -213,9 +213,9 @@ def _convert_boxes(rows: Any, boxes_type: Boxes, size: tuple[int, int], to: str,
     elif to_relative and not boxes_type.to_relative:
         scale_x, scale_y = 1.0 / width, 1.0 / height
     a, b, c, d = (rows[..., axis] for axis in range(4))
-    if boxes_type.to == "xywh":
+    if boxes_type.out_format == "xywh":
         c, d = a + c, b + d
-    elif boxes_type.to == "cxcywh":
+    elif boxes_type.out_format == "cxcywh":
         a, b, c, d = a - c / 2, b - d / 2, a + c / 2, b + d / 2
     if to == "cxcywh":
         a, b, c, d = (a + c) / 2, (b + d) / 2, c - a, d - b

@@ -66,7 +66,7 @@ use crate::transform::Plan;
 /// use warpfeed::field::{BoxFormat, Boxes};
 /// use warpfeed::{Augment, Dtype, Loader};
 ///
-/// let boxes = Boxes::new(100).column("class", Dtype::I64).to(BoxFormat::Cxcywh).min_size(1.0);
+/// let boxes = Boxes::new(100).column("class", Dtype::I64).out_format(BoxFormat::Cxcywh).min_size(1.0);
 /// let augment = Augment::letterbox(640, 640).fill([114; 3]).flip(0.5);
 /// let mut batches = Loader::new("coco.tar").augment(augment).field("boxes", boxes).host()?;
 /// for batch in batches.epoch(0) {
@@ -81,7 +81,7 @@ use crate::transform::Plan;
 pub struct Boxes {
     max_boxes: usize,
     reader: BoxReader,
-    to: BoxFormat,
+    out_format: BoxFormat,
     to_relative: bool,
     min_visible: f64,
     min_size: f64,
@@ -99,7 +99,7 @@ impl Boxes {
         Boxes {
             max_boxes,
             reader: BoxReader::default(),
-            to: BoxFormat::Xyxy,
+            out_format: BoxFormat::Xyxy,
             to_relative: false,
             min_visible: 0.0,
             min_size: 0.0,
@@ -113,7 +113,7 @@ impl Boxes {
 
     /// Sets the format of the boxes in the sample. The default is [`BoxFormat::Xyxy`].
     #[must_use]
-    pub fn from(mut self, format: BoxFormat) -> Self {
+    pub fn in_format(mut self, format: BoxFormat) -> Self {
         self.reader.format = format;
         self
     }
@@ -128,8 +128,8 @@ impl Boxes {
 
     /// Sets the format of the boxes in the batch. The default is [`BoxFormat::Xyxy`].
     #[must_use]
-    pub fn to(mut self, format: BoxFormat) -> Self {
-        self.to = format;
+    pub fn out_format(mut self, format: BoxFormat) -> Self {
+        self.out_format = format;
         self
     }
 
@@ -449,7 +449,7 @@ impl Boxes {
         let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
         for (out, visible_box) in out.as_chunks_mut::<4>().0.iter_mut().zip(visible_boxes) {
-            let numbers = self.to.of_corners(visible_box.corners);
+            let numbers = self.out_format.of_corners(visible_box.corners);
             *out = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
         }
     }

@@ -49,11 +49,16 @@ mod tests {
                 AnyFieldType::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncate()),
             ),
             (
-                r#"{"dense_map": {"of": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
-                DenseMap::of_channels(2).of("z").nearest().fill(f32::NAN).layout(crate::Layout::Nchw).into(),
+                r#"{"dense_map": {"source_field": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
+                DenseMap::with_channels(2)
+                    .source_field("z")
+                    .nearest()
+                    .fill(f32::NAN)
+                    .layout(crate::Layout::Nchw)
+                    .into(),
             ),
             (
-                r#"{"mask": {"of": null, "dtype": "u8", "fill": -1, "classes": null, "ignore": 9, "map": [[[1, 2, 3], 4]]}}"#,
+                r#"{"mask": {"source_field": null, "dtype": "u8", "fill": -1, "classes": null, "ignore": 9, "map": [[[1, 2, 3], 4]]}}"#,
                 Mask::new(Dtype::U8).fill(-1).ignore(9).colors([([1, 2, 3], 4)]).into(),
             ),
             (

@@ -16,7 +16,7 @@ use crate::transform::{Plan, Planes};
 /// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
 /// stored values of a 16-bit or multispectral image. The map is cropped, resized and flipped
 /// together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) with
-/// [`of_channels`](DenseMap::of_channels).
+/// [`with_channels`](DenseMap::with_channels).
 ///
 /// The sample's field is a PNG, a TIFF, or an array, such as an `.npy`, with the shape (height,
 /// width) or (height, width, C). Values are unscaled: white in a 16-bit image is 65535. Integers of
@@ -45,12 +45,12 @@ use crate::transform::{Plan, Planes};
 ///
 /// // 16-bit radiographs, and multispectral TIFFs of 4 bands.
 /// let radiographs = Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W)
-/// let bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H, W, 4)
+/// let bands = Loader::new("tiles").field("image", DenseMap::with_channels(4).image()).host()?; // (N, H, W, 4)
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct DenseMap {
-    of: MapSource,
+    source_field: MapSource,
     channels: Option<usize>,
     nearest: bool,
     #[serde(deserialize_with = "parse_float")]
@@ -81,7 +81,7 @@ impl DenseMap {
     }
 
     /// Creates a map with `channels` values per pixel.
-    pub fn of_channels(channels: usize) -> Self {
+    pub fn with_channels(channels: usize) -> Self {
         DenseMap { channels: Some(channels), ..Self::default() }
     }
 
@@ -94,15 +94,15 @@ impl DenseMap {
 
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
     #[must_use]
-    pub fn of(mut self, name: impl Into<String>) -> Self {
-        self.of = MapSource::Named(name.into());
+    pub fn source_field(mut self, name: impl Into<String>) -> Self {
+        self.source_field = MapSource::Named(name.into());
         self
     }
 
     /// Reads the stored values of the sample's image, which must be a PNG or TIFF.
     #[must_use]
     pub fn image(mut self) -> Self {
-        self.of = MapSource::Image;
+        self.source_field = MapSource::Image;
         self
     }
 
@@ -149,12 +149,12 @@ impl DenseMap {
 impl FieldType for DenseMap {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         if self.channels == Some(0) {
-            return Err(Error::config(format!("field {name:?}: DenseMap::of_channels(0): expected at least 1")));
+            return Err(Error::config(format!("field {name:?}: DenseMap::with_channels(0): expected at least 1")));
         }
-        if let (MapSource::Image, Some(frames)) = (&self.of, self.frames) {
+        if let (MapSource::Image, Some(frames)) = (&self.source_field, self.frames) {
             return Err(Error::config(format!(
                 "field {name:?}: DenseMap::image reads one image, but DenseMap::frames({frames}) needs {frames} maps: \
-                 use DenseMap::of(name)"
+                 use DenseMap::source_field(name)"
             )));
         }
         let sides = [output.height as usize, output.width as usize];
@@ -166,7 +166,7 @@ impl FieldType for DenseMap {
     }
 
     fn required_fields(&self, name: &str) -> Vec<String> {
-        match &self.of {
+        match &self.source_field {
             MapSource::Same => vec![name.to_owned()],
             MapSource::Named(name) => vec![name.clone()],
             MapSource::Image => Vec::new(),
@@ -182,7 +182,7 @@ impl FieldType for DenseMap {
     }
 
     fn delivers_image(&self) -> bool {
-        matches!(self.of, MapSource::Image)
+        matches!(self.source_field, MapSource::Image)
     }
 
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
@@ -270,7 +270,7 @@ impl DenseMap {
     }
 
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
-        let name = match &self.of {
+        let name = match &self.source_field {
             MapSource::Same => name,
             MapSource::Named(name) => name,
             MapSource::Image => {
@@ -300,7 +300,7 @@ impl DenseMap {
         let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
         if actual != expected {
             return Err(Error::in_source(format!(
-                "the file has {actual} channels, but the map has {expected}: use DenseMap::of_channels({actual})"
+                "the file has {actual} channels, but the map has {expected}: use DenseMap::with_channels({actual})"
             )));
         }
         match stored.orientation() {

@@ -30,14 +30,14 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 ///
 /// // Samples with the `left.jpg` and `right.jpg` fields.
 /// let batches = Loader::new("stereo.tar")
-///     .field("image", Image::of("left.jpg"))
-///     .field("right", Image::of("right.jpg"))
+///     .field("image", Image::from_field("left.jpg"))
+///     .field("right", Image::from_field("right.jpg"))
 ///     .host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Image {
-    of: Option<String>,
+    source_field: Option<String>,
     augment: Option<Augment>,
     frames: Option<usize>,
 }
@@ -50,8 +50,8 @@ impl Image {
     }
 
     /// Reads the sample's field `name`, which need not be named after an image format.
-    pub fn of(name: impl Into<String>) -> Self {
-        Image { of: Some(name.into()), ..Self::default() }
+    pub fn from_field(name: impl Into<String>) -> Self {
+        Image { source_field: Some(name.into()), ..Self::default() }
     }
 
     /// Sets an augmentation for this field only, which makes the field a view of the image, with
@@ -91,7 +91,7 @@ impl Image {
     /// let clip = OwnedSample::new("episode/0").field("top", Frames::encode(&[&frame, &frame]));
     /// let loader = Loader::source(Memory::new(vec![clip]))
     ///     .drop_field("label")
-    ///     .field("image", Image::of("top").frames(2))
+    ///     .field("image", Image::from_field("top").frames(2))
     ///     .augment(Augment::train(64));
     /// for batch in loader.host()?.epoch(0) {
     ///     assert_eq!(batch?.images().shape(), [1, 2, 64, 64, 3]);
@@ -104,8 +104,8 @@ impl Image {
         self
     }
 
-    pub(crate) fn with_options(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
-        Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
+    pub(crate) fn with_options(source_field: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+        Image { source_field: source_field.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
     pub(crate) fn own_augment(&self) -> Option<&Augment> {
@@ -131,7 +131,7 @@ impl Image {
         codecs: &Codecs,
         rng: &Rng,
     ) -> Result<(&'a [u8], Option<Frames<'a>>)> {
-        let bytes = Self::bytes(self.of.as_deref(), sample, codecs)?;
+        let bytes = Self::bytes(self.source_field.as_deref(), sample, codecs)?;
         let Some(expected) = self.frames else {
             if let Some(frames) = Frames::matches(bytes).then(|| Frames::read(bytes)) {
                 let frames = frames.map_err(|e| e.settled(&format!("field {name:?}")))?.len();
@@ -179,7 +179,7 @@ fn hint(names: &[&str]) -> String {
     match names.iter().find_map(original) {
         Some((name, column)) => format!(
             "; if {name:?} is the image, use TableOptions::image({column:?}) for a table, or \
-             Image::of({name:?})"
+             Image::from_field({name:?})"
         ),
         None => String::new(),
     }
@@ -213,11 +213,11 @@ impl FieldType for Image {
     }
 
     fn required_fields(&self, _name: &str) -> Vec<String> {
-        self.of.iter().cloned().collect()
+        self.source_field.iter().cloned().collect()
     }
 
     fn writer(&self) -> FieldWriter<'_> {
-        FieldWriter::Image(self.of.as_deref())
+        FieldWriter::Image(self.source_field.as_deref())
     }
 
     fn augment(&self) -> Option<&Augment> {

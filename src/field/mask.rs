@@ -59,7 +59,7 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// ```
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Mask {
-    of: Option<String>,
+    source_field: Option<String>,
     dtype: Dtype,
     fill: i64,
     classes: Option<u32>,
@@ -72,13 +72,13 @@ impl Mask {
     /// Creates a mask field with the integer type `dtype`. A sample fails if its mask contains a
     /// value that does not fit into this type.
     pub fn new(dtype: Dtype) -> Self {
-        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default(), frames: None }
+        Mask { source_field: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default(), frames: None }
     }
 
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
     #[must_use]
-    pub fn of(mut self, name: impl Into<String>) -> Self {
-        self.of = Some(name.into());
+    pub fn source_field(mut self, name: impl Into<String>) -> Self {
+        self.source_field = Some(name.into());
         self
     }
 
@@ -155,7 +155,7 @@ impl Mask {
     }
 
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
-        let name = self.of.as_deref().unwrap_or(name);
+        let name = self.source_field.as_deref().unwrap_or(name);
         let find_suffix =
             |suffix: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(suffix));
         let Some(&(name, value)) = SUFFIXES.iter().find_map(|suffix| find_suffix(suffix)) else {
@@ -206,7 +206,7 @@ impl FieldType for Mask {
     }
 
     fn required_fields(&self, name: &str) -> Vec<String> {
-        vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
+        vec![self.source_field.clone().unwrap_or_else(|| name.to_owned())]
     }
 
     fn follows_image(&self) -> bool {

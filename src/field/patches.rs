@@ -64,7 +64,7 @@ const MAX_IMAGES_PER_SAMPLE: usize = 1024;
 /// ```
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Patches {
-    of: Option<String>,
+    source_field: Option<String>,
     layout: PatchLayout,
     patch: u32,
     merge: u32,
@@ -99,7 +99,7 @@ impl Patches {
     /// a merged block are adjacent.
     pub fn qwen2_vl() -> Self {
         Patches {
-            of: None,
+            source_field: None,
             layout: PatchLayout::Qwen2Vl,
             patch: 14,
             merge: 2,
@@ -137,8 +137,8 @@ impl Patches {
     /// Reads the sample's field `name`. By default, reads the first field whose name is an image
     /// format.
     #[must_use]
-    pub fn of(mut self, name: impl Into<String>) -> Self {
-        self.of = Some(name.into());
+    pub fn source_field(mut self, name: impl Into<String>) -> Self {
+        self.source_field = Some(name.into());
         self
     }
 
@@ -325,7 +325,7 @@ impl Patches {
         codecs: &Codecs,
         mut visit: impl FnMut(usize, &'a [u8]) -> Result<()>,
     ) -> Result<()> {
-        let bytes = Image::bytes(self.of.as_deref(), sample, codecs)?;
+        let bytes = Image::bytes(self.source_field.as_deref(), sample, codecs)?;
         if !Frames::matches(bytes) {
             return visit(0, bytes);
         }
@@ -439,7 +439,7 @@ impl FieldType for Patches {
     }
 
     fn required_fields(&self, _name: &str) -> Vec<String> {
-        self.of.iter().cloned().collect()
+        self.source_field.iter().cloned().collect()
     }
 
     fn writer(&self) -> FieldWriter<'_> {

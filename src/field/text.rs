@@ -31,7 +31,7 @@ use crate::source::Value;
 /// To deliver the bytes of text as an array, use [`Ragged::bytes`](super::Ragged::bytes).
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Text {
-    of: Option<String>,
+    source_field: Option<String>,
 }
 
 impl Text {
@@ -43,8 +43,8 @@ impl Text {
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
     /// Datasets for text recognition use `label.txt`, for example.
     #[must_use]
-    pub fn of(mut self, name: impl Into<String>) -> Self {
-        self.of = Some(name.into());
+    pub fn source_field(mut self, name: impl Into<String>) -> Self {
+        self.source_field = Some(name.into());
         self
     }
 }
@@ -55,7 +55,7 @@ impl FieldType for Text {
     }
 
     fn required_fields(&self, name: &str) -> Vec<String> {
-        vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
+        vec![self.source_field.clone().unwrap_or_else(|| name.to_owned())]
     }
 
     fn only_copies(&self) -> bool {
@@ -63,7 +63,7 @@ impl FieldType for Text {
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        let field = encoded::find(input.sample, self.of.as_deref().unwrap_or(input.name))?;
+        let field = encoded::find(input.sample, self.source_field.as_deref().unwrap_or(input.name))?;
         if matches!(field.value, Value::Numbers(_)) && !field.name.ends_with(".txt") {
             return Err(field.error("is an array, not text"));
         }

@@ -142,7 +142,8 @@ impl DecoderBuilder {
             ..images
         };
         let loader = Loader { images, batch_sampler: Some(batch_sampler), ..Loader::from_input(Input::Source(source)) };
-        let loader = loader.batch_size(batch_size).drop_field("label").field("image", Image::of(Requests::<B>::FIELD));
+        let loader =
+            loader.batch_size(batch_size).drop_field("label").field("image", Image::from_field(Requests::<B>::FIELD));
         Ok((if geometry { loader.field("geometry", Geometry::new()) } else { loader }, requests))
     }
 }

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(
             loader.subset([1, 2]).to_string(),
             "Loader::new(\"train\").batch_size(4).shuffle(7).subset(2 values).balanced()\
-             .field(\"text\", Text { of: None }).drop_field(\"label\").augment(Augment.train(side=64).flip(probability=0.0))\
+             .field(\"text\", Text { source_field: None }).drop_field(\"label\").augment(Augment.train(side=64).flip(probability=0.0))\
              .seed(7).layout(Nchw).prefetch(3).memory_limit(5)"
         );
     }

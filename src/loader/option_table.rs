@@ -167,7 +167,7 @@ options! {
         /// Sets the color behind transparent pixels, in all built-in formats with alpha. By
         /// default, alpha is dropped, as in torchvision, and a transparent pixel has its stored
         /// color. To keep alpha as a channel, use
-        /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
+        /// [`DenseMap::with_channels(4)`](crate::field::DenseMap::with_channels).
         ///
         /// ```
         /// # use warpfeed::Loader;

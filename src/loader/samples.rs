@@ -209,9 +209,9 @@ impl Loader {
         self
     }
 
-    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains the fraction
-    /// of the samples for each part. Each part is a loader with the same options and the same open
-    /// source.
+    /// Splits the dataset at random, like PyTorch's `random_split`. `fractions` contains the
+    /// fraction of the samples for each part. Each part is a loader with the same options and the
+    /// same open source.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -227,12 +227,12 @@ impl Loader {
     ///
     /// # Errors
     /// Returns an error if the dataset or its class list cannot be opened, and
-    /// [`ErrorKind::Config`] if a share is outside 0 to 1, if the sum of the shares exceeds 1, or
-    /// if the loader is a mixture.
-    pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+    /// [`ErrorKind::Config`] if a fraction is outside 0 to 1, if the sum of the fractions exceeds
+    /// 1, or if the loader is a mixture.
+    pub fn split<const N: usize>(self, fractions: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
-        loader.into_subsets(sampler::split(indices, shares, seed)?)
+        loader.into_subsets(sampler::split(indices, fractions, seed)?)
     }
 
     /// Splits each class separately (a stratified [`split`](Loader::split)), so that every part has
@@ -248,14 +248,14 @@ impl Loader {
     /// # Errors
     /// See [`split`](Loader::split). In addition, fails if a label cannot be read, or if a sample
     /// has no label.
-    pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
+    pub fn split_by_class<const N: usize>(self, fractions: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let missing_message = "no label, but split_by_class() requires one";
         let labels = LabelReader { source: &*source, workers, retries: loader.images.retries, missing_message };
         let labels = labels.read(&(0..source.len() as u64), Some(&indices))?;
-        loader.into_subsets(sampler::split_by_class(indices.into_iter().zip(labels), shares, seed)?)
+        loader.into_subsets(sampler::split_by_class(indices.into_iter().zip(labels), fractions, seed)?)
     }
 
     fn open_source(self) -> Result<(Loader, Arc<dyn Source>)> {

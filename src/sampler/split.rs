@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::{Sampler, Shuffled};
 use crate::error::{Error, Result};
 
-/// Splits `samples` at random, like PyTorch's `random_split`. `shares` contains the fraction of the
-/// samples in each part. If the fractions sum to less than 1, the parts omit the remaining samples.
+/// Splits `samples` at random, like PyTorch's `random_split`. `fractions` contains the fraction of
+/// the samples in each part. If the fractions sum to less than 1, the parts omit the remaining
+/// samples.
 ///
 /// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
 ///
@@ -17,14 +18,14 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is not from 0 to 1, or if the sum of
-/// the shares exceeds 1.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a fraction is not from 0 to 1, or if the sum
+/// of the fractions exceeds 1.
 pub fn split<const N: usize>(
     samples: impl IntoIterator<Item = u64>,
-    shares: [f64; N],
+    fractions: [f64; N],
     seed: u64,
 ) -> Result<[Vec<u64>; N]> {
-    split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
+    split_by_class(samples.into_iter().map(|sample| (sample, 0)), fractions, seed)
 }
 
 /// Splits each class separately (a stratified split), so that every part has about the same class
@@ -43,13 +44,13 @@ pub fn split<const N: usize>(
 /// See [`split`].
 pub fn split_by_class<const N: usize>(
     samples: impl IntoIterator<Item = (u64, i64)>,
-    shares: [f64; N],
+    fractions: [f64; N],
     seed: u64,
 ) -> Result<[Vec<u64>; N]> {
-    let sum: f64 = shares.iter().sum();
-    if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || sum > 1.0 + 1e-9 {
+    let sum: f64 = fractions.iter().sum();
+    if fractions.iter().any(|fraction| !(0.0..=1.0).contains(fraction)) || sum > 1.0 + 1e-9 {
         return Err(Error::config(format!(
-            "split: invalid shares {shares:?}: each must be from 0 to 1, and their sum at most 1"
+            "split: invalid fractions {fractions:?}: each must be from 0 to 1, and their sum at most 1"
         )));
     }
     let mut classes = BTreeMap::<i64, Vec<u64>>::new();
@@ -65,8 +66,8 @@ pub fn split_by_class<const N: usize>(
         let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut shuffled_samples = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
         let mut remaining = samples.len();
-        for ((part, share), rounding_error) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
-            let exact_count = share * len as f64 + *rounding_error;
+        for ((part, fraction), rounding_error) in parts.iter_mut().zip(fractions).zip(&mut rounding_errors) {
+            let exact_count = fraction * len as f64 + *rounding_error;
             let count = (exact_count.round().max(0.0) as usize).min(remaining);
             *rounding_error = exact_count - count as f64;
             remaining -= count;
@@ -74,7 +75,7 @@ pub fn split_by_class<const N: usize>(
         }
         // If the fractions sum to 1, put every sample in a part, but in none with a fraction of 0.
         if sum > 1.0 - 1e-9
-            && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
+            && let Some(last) = fractions.iter().rposition(|&fraction| fraction > 0.0)
         {
             rounding_errors[last] -= remaining as f64;
             parts[last].extend(shuffled_samples);
@@ -96,8 +97,8 @@ mod tests {
             assert!(a.is_sorted() && b.is_sorted() && c.is_sorted());
             samples_of_parts.sort_unstable();
             assert!(samples_of_parts.into_iter().eq(0..n));
-            for (part, share) in [(a, 0.7), (b, 0.2), (c, 0.1)] {
-                assert!((part.len() as f64 - share * n as f64).abs() <= 1.0, "{} of {n}", part.len());
+            for (part, fraction) in [(a, 0.7), (b, 0.2), (c, 0.1)] {
+                assert!((part.len() as f64 - fraction * n as f64).abs() <= 1.0, "{} of {n}", part.len());
             }
         }
         let [a] = split(0..1000, [0.25], 3).unwrap();
@@ -132,8 +133,8 @@ mod tests {
 
     #[test]
     fn invalid_shares_are_refused() {
-        for shares in [[0.8, 0.3], [-0.1, 0.5], [f64::NAN, 0.1]] {
-            assert!(split(0..10, shares, 0).unwrap_err().cause().contains("invalid shares"), "{shares:?}");
+        for fractions in [[0.8, 0.3], [-0.1, 0.5], [f64::NAN, 0.1]] {
+            assert!(split(0..10, fractions, 0).unwrap_err().cause().contains("invalid fractions"), "{fractions:?}");
         }
     }
 }

@@ -277,7 +277,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
             for (to, expected) in formats {
                 for relative in [false, true] {
                     let numbers = if relative { parts(numbers) } else { numbers };
-                    let boxes = Boxes::new(1).from(from).to(to);
+                    let boxes = Boxes::new(1).in_format(from).out_format(to);
                     let text = OwnedSample::new("x").field("boxes.json", format!("[{numbers:?}]"));
                     let actual = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
                     assert_eq!(actual, expected);
@@ -336,7 +336,7 @@ fn a_bad_box_fails_with_its_coordinates() {
         );
         let e = fails(&[("boxes.txt", "0 0 NaN 5")], Boxes::new(2));
         assert_eq!(e.cause(), "field \"boxes.txt\": box 0: x ranges from 0 to NaN, but the image is 40 wide");
-        let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).from(BoxFormat::Xywh));
+        let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).in_format(BoxFormat::Xywh));
         assert_eq!(e.cause(), "field \"boxes.txt\": box 0: x ranges from 0 to inf, but the image is 40 wide");
         assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]: expected (n, 4)"));
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";

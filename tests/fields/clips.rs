@@ -48,7 +48,7 @@ fn clips(count: usize) -> Loader {
         OwnedSample::new(clip.to_string()).field("top", Frames::encode(&frames(clip, count))).label(clip as i64)
     };
     let loader = Loader::source(Memory::new((0..CLIPS).map(sample).collect()));
-    options(loader).field("image", Image::of("top").frames(count))
+    options(loader).field("image", Image::from_field("top").frames(count))
 }
 
 fn singles(frame: usize) -> Loader {
@@ -153,10 +153,10 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
     let small = Augment::resize(5, 4).flip(0.5);
     let loader = options(loader)
         .augment(augment)
-        .field("image", Image::of("top").frames(2))
-        .field("wrist", Image::of("wrist").frames(3))
-        .field("side", Image::of("side"))
-        .field("small", Image::of("top").frames(2).augment(small))
+        .field("image", Image::from_field("top").frames(2))
+        .field("wrist", Image::from_field("wrist").frames(3))
+        .field("side", Image::from_field("side"))
+        .field("small", Image::from_field("top").frames(2).augment(small))
         .field("mask", Mask::new(Dtype::U8));
     for workers in [1, 3] {
         let rows_of = |name: &str| rows(loader.clone().workers(workers), 0, name);
@@ -195,8 +195,9 @@ fn loader_of_one(name: &str, content: Vec<u8>) -> Loader {
 
 #[test]
 fn errors_name_the_field_and_the_frame() {
-    let clip =
-        |frames: &[Vec<u8>]| loader_of_one("top", Frames::encode(frames)).field("image", Image::of("top").frames(10));
+    let clip = |frames: &[Vec<u8>]| {
+        loader_of_one("top", Frames::encode(frames)).field("image", Image::from_field("top").frames(10))
+    };
     let good = frames(1, 10);
     assert_eq!(rows(clip(&good), 0, "image").len(), 1);
     for damaged in [0, 1, 6, 9] {
@@ -218,9 +219,10 @@ fn errors_name_the_field_and_the_frame() {
         assert!(text.contains(&format!("field \"image\" has {count} frames: expected 10")), "{text}");
     }
     let cut = Frames::encode(&good);
-    let text = failed(loader_of_one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
+    let text =
+        failed(loader_of_one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::from_field("top").frames(10)));
     assert!(text.contains("field \"image\": frame 9 claims bytes"), "{text}");
-    let text = failed(loader_of_one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
+    let text = failed(loader_of_one("top", encoded(0, 0)).field("image", Image::from_field("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
     let text = failed(loader_of_one("image", Frames::encode(&good)));
     assert!(text.contains("field \"image\" has 10 frames, not one image: use Image::frames(10)"), "{text}");
@@ -277,9 +279,9 @@ fn options_that_clips_do_not_support_are_refused() {
     assert!(text.contains("cannot show several samples: remove Augment::mosaic"), "{text}");
     let text = open_error(clips(2).augment(jitter().copy_paste(CopyPaste::new())));
     assert!(text.contains("cannot show several samples: remove Augment::copy_paste"), "{text}");
-    let text = open_error(clips(2).field("empty", Image::of("top").frames(0)));
+    let text = open_error(clips(2).field("empty", Image::from_field("top").frames(0)));
     assert!(text.contains("field \"empty\" is a clip of 0 frames: expected at least 1"), "{text}");
-    let text = open_error(clips(2).field("long", Image::of("top").frames(usize::MAX / 4)));
+    let text = open_error(clips(2).field("long", Image::from_field("top").frames(usize::MAX / 4)));
     assert!(text.contains("larger than the address space"), "{text}");
 }
 

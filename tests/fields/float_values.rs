@@ -86,7 +86,7 @@ fn files() -> Vec<StoredFile> {
 }
 
 fn map(channels: Option<usize>) -> DenseMap {
-    channels.map_or_else(DenseMap::new, DenseMap::of_channels)
+    channels.map_or_else(DenseMap::new, DenseMap::with_channels)
 }
 
 fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
@@ -114,7 +114,7 @@ fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
         let source = Memory::new(vec![sample(field, &file, channels, &values); 6]);
         let rotated = Augment::train(16).rotate(40.0);
         for augment in augments().into_iter().chain([rotated, Augment::random_crop(20).padding(3)]) {
-            let both = |map: DenseMap| [map.clone().image(), map.of("values.npy")];
+            let both = |map: DenseMap| [map.clone().image(), map.source_field("values.npy")];
             let [shown, array] = both(map(channels).fill(3.0));
             let [near, near_array] = both(map(channels).nearest());
             let loader = Loader::source(source.clone()).augment(augment.clone()).seed(3).batch_size(6);
@@ -197,13 +197,15 @@ fn files_that_do_not_fit_a_map_fail_with_advice() {
     let rgb = png(image::RgbImage::new(w, h));
     assert_eq!(
         cause("png", rgb.clone(), DenseMap::new()),
-        "field \"png\": the file has 3 channels, but the map has 1: use DenseMap::of_channels(3)"
+        "field \"png\": the file has 3 channels, but the map has 1: use DenseMap::with_channels(3)"
     );
-    assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::of_channels(3)).starts_with("field \"png\": png: "));
+    assert!(
+        cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::with_channels(3)).starts_with("field \"png\": png: ")
+    );
     let mut jpeg = Vec::new();
     jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[0; 8 * 8 * 3], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
     assert_eq!(
-        cause("jpg", jpeg, DenseMap::of_channels(3)),
+        cause("jpg", jpeg, DenseMap::with_channels(3)),
         "field \"jpg\" is neither a PNG nor a TIFF, and a map cannot read other formats"
     );
     let mut damaged = tiff(&bytes_of(&random(1, 9)), 1, (16, 1), 1, 1);
@@ -224,12 +226,13 @@ fn a_header_that_declares_terabytes_of_values_is_rejected() {
     assert_eq!(Info::read(&file).unwrap().size, Size::new(16_000, 16_000));
     assert!(matches!(check(&file), Condition::Damaged(_)));
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
-    let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(6).image());
+    let loader =
+        Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::with_channels(6).image());
     let e = first(loader).unwrap_err();
     assert_eq!(
         e.cause(),
         "field \"tif\": the file has 60000 channels, but the map has 6: use \
-                           DenseMap::of_channels(60000)"
+                           DenseMap::with_channels(60000)"
     );
 }
 
@@ -237,7 +240,7 @@ fn a_header_that_declares_terabytes_of_values_is_rejected() {
 fn options_for_images_are_refused_for_stored_values() {
     let source = || Memory::new(vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8)))]);
     let loader = |augment: Augment| {
-        let map = AnyFieldType::from(DenseMap::of_channels(3).image());
+        let map = AnyFieldType::from(DenseMap::with_channels(3).image());
         Loader::source(source()).drop_field("label").augment(augment).field("image", map)
     };
     let plain = Augment::train(8).rotate(9.0);
@@ -250,7 +253,7 @@ fn options_for_images_are_refused_for_stored_values() {
     ] {
         let e = open_error(loader(augment.clone()));
         assert!(e.contains("field \"image\" contains the image as stored") && e.contains(step), "{e}");
-        let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::of_channels(3).image());
+        let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::with_channels(3).image());
         assert!(with_image.host().is_ok());
     }
     assert!(open_error(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("cannot be mixed"));
@@ -262,7 +265,8 @@ fn options_for_images_are_refused_for_stored_values() {
     assert!(e.contains("transform changes images"), "{e}");
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
-    let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::of_channels(3).image());
+    let both =
+        Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::with_channels(3).image());
     assert_eq!(first(both.field("mask", Mask::new(Dtype::U8))).unwrap().field("mask").unwrap().shape(), [1, 8, 8]);
 }
 

@@ -132,7 +132,7 @@ fn clip(clip: usize, count: usize, stored: Stored) -> OwnedSample {
 
 fn clips(count: usize, stored: Stored) -> Loader {
     let loader = Loader::source(Memory::new((0..CLIPS).map(|number| clip(number, count, stored)).collect()));
-    annotated_fields(loader.field("image", Image::of("top").frames(count)), Some(count))
+    annotated_fields(loader.field("image", Image::from_field("top").frames(count)), Some(count))
 }
 
 fn singles(frame: usize) -> Loader {
@@ -240,8 +240,8 @@ fn a_sample_with_a_damaged_annotation_of_a_frame_is_replaced() {
         }
     };
     let loader = Loader::source(Memory::new((0..4).map(damaged).collect())).augment(Augment::train(16));
-    let loader = annotated_fields(loader.field("image", Image::of("top").frames(3)), Some(3)).workers(2);
-    let loader = loader.field("second", Mask::new(Dtype::I32).of("other").frames(3));
+    let loader = annotated_fields(loader.field("image", Image::from_field("top").frames(3)), Some(3)).workers(2);
+    let loader = loader.field("second", Mask::new(Dtype::I32).source_field("other").frames(3));
     let text = loader.clone().host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
     assert!(text.contains("sample 2") && text.contains("frame 1: field \"other\""), "{text}");
     let mut batches = loader.on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
@@ -261,7 +261,7 @@ fn annotations_must_have_a_value_for_each_frame() {
         let frames: Vec<_> = (0..3).map(|_| image(size(0))).collect();
         let sample = OwnedSample::new("a").field("top", Frames::encode(&frames)).field(name, content).label(0);
         let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::resize(8, 8));
-        let loader = with(loader.field("image", Image::of("top").frames(3)));
+        let loader = with(loader.field("image", Image::from_field("top").frames(3)));
         loader.host().unwrap().epoch(0).next().unwrap().map(drop).map_err(|e| e.to_string())
     };
     let masks = |count: usize| Frames::encode(&(0..count).map(|frame| of_array(&mask(0, frame))).collect::<Vec<_>>());
@@ -316,7 +316,7 @@ fn options_that_annotations_of_frames_do_not_support_are_refused() {
     let refused = |loader: Loader| loader.host().expect_err("opening fails").to_string();
     let text = refused(clips(3, Stored::List).field("mask", Mask::new(Dtype::U8).frames(2)));
     assert!(text.contains("field \"mask\" has annotations of 2 frames, but no image field has 2 frames"), "{text}");
-    let view = Image::of("top").frames(2).augment(Augment::resize(8, 8));
+    let view = Image::from_field("top").frames(2).augment(Augment::resize(8, 8));
     let text = refused(clips(3, Stored::List).field("mask", Mask::new(Dtype::U8).frames(2)).field("view", view));
     assert!(text.contains("no image field has 2 frames"), "{text}");
     let text = refused(clips(3, Stored::List).field("mask", Mask::new(Dtype::U8).frames(0)));

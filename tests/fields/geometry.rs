@@ -351,7 +351,7 @@ fn masks_and_maps_follow_geometric_operations() {
         let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment(affine())).drop_field("label");
         let loader = loader
             .field("mask", Mask::new(Dtype::U8))
-            .field("wide", Mask::new(Dtype::I64).of("mask"))
+            .field("wide", Mask::new(Dtype::I64).source_field("mask"))
             .field("near", DenseMap::new().nearest())
             .field("map", DenseMap::new());
         for seed in 0..12 {

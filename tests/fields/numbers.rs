@@ -127,7 +127,7 @@ fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
         let source = Memory::new((0..30).map(sample).collect());
         let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
         let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
-        let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
+        let loader = loader.field("image", Image::from_field("a.npy")).field("other", Image::from_field("b.npy"));
         let batches = all_batches(loader.drop_field("label"));
         assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
         let mut crops = std::collections::HashSet::new();
@@ -144,7 +144,7 @@ fn images_are_found_by_name_and_mixed_separately() {
     exit_on_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
         let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).drop_field("label");
-        let loader = loader.field("right", Image::of("right.npy"));
+        let loader = loader.field("right", Image::from_field("right.npy"));
         for batch in all_batches(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());
@@ -361,7 +361,7 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
             let mixed = || Augment::train(8).mix(warpfeed::transform::Mix::cutmix(1.0));
             loader.augment(if mix { mixed() } else { Augment::iou_crop(8, 8) })
         };
-        let boxes = || Boxes::new(3).to(BoxFormat::Cxcywh);
+        let boxes = || Boxes::new(3).out_format(BoxFormat::Cxcywh);
         let bytes = |loader: Loader| {
             let values_of = |batch: &HostBatch| {
                 batch

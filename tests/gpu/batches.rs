@@ -144,7 +144,10 @@ fn device_fields_equal_host_fields_for_any_image_count() {
         let augment = Augment::train(32).mix(Mix::either(0.4, 1.0)).erase(RandomErasing::new(0.5));
         let loader = Loader::source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
         let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw).workers(2);
-        loader.field("image", Image::of("left.bmp")).field("right", Image::of("right.bmp")).field("rows", rows())
+        loader
+            .field("image", Image::from_field("left.bmp"))
+            .field("right", Image::from_field("right.bmp"))
+            .field("rows", rows())
     };
     let none = || Loader::source(source.clone()).batch_size(16).drop_field("image").field("rows", rows());
     for (open, names) in [

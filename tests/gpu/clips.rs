@@ -27,7 +27,7 @@ fn clips(count: usize) -> Loader {
         OwnedSample::new(clip.to_string()).field("clip", Frames::encode(&frames)).field("jpg", frame(0)).label(0)
     };
     let loader = Loader::source(Memory::new((0..20).map(sample).collect())).batch_size(8).shuffle(3).workers(2);
-    loader.field("clip", Image::of("clip").frames(count)).field("image", Image::of("jpg"))
+    loader.field("clip", Image::from_field("clip").frames(count)).field("image", Image::from_field("jpg"))
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn all_uses_of_images_work_with_a_cache() {
     let pasted = pasted.augment(Augment::scale_jitter(32, 0.8, 1.5).copy_paste(CopyPaste::new()));
     let local = || Augment::train(24).scale(0.02, 0.2);
     for (name, loader) in [
-        ("two image fields", masked.clone().field("depth", Image::of("depth.jpg"))),
+        ("two image fields", masked.clone().field("depth", Image::from_field("depth.jpg"))),
         ("masks", masked),
         ("views", loader.clone().views([Augment::train(40), local(), local(), local()])),
         ("mosaics", loader.clone().drop_field("label").augment(Augment::letterbox(32, 32).mosaic(Mosaic::new()))),
@@ -224,7 +224,7 @@ fn the_frames_of_clips_are_cached() {
     let clips = [clip(0), clip(8), clip(16), vec![images[0].1.clone(); 11]];
     let sample = |frames: &Vec<Vec<u8>>| OwnedSample::new("clip").field("top", Frames::encode(frames)).label(1);
     let source = Arc::new(Memory::new(clips.iter().map(sample).collect()));
-    let loader = Loader::source(source).batch_size(1).field("image", Image::of("top").frames(11));
+    let loader = Loader::source(source).batch_size(1).field("image", Image::from_field("top").frames(11));
     let loader = loader.on_error(OnError::Skip { max_skipped: 9 });
     assert_unchanged(&loader.clone().augment(Augment::train(40)), "crops");
     assert_unchanged(&loader.clone().augment(Augment::resize(40, 40)), "whole frames");

@@ -58,7 +58,8 @@ fn images_and_maps_reject_a_tiff_of_several_pages() {
     assert!(e.cause().contains(message), "{e}");
     assert!(matches!(check(&pages), Condition::Damaged(e) if e.cause().contains(message)));
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", pages).label(0)]);
-    let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(3).image());
+    let loader =
+        Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::with_channels(3).image());
     let e = loader.batch_size(1).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains(message), "{e}");
 }

@@ -72,7 +72,7 @@ fn large_images_of_patches_fit_the_plan() {
     let _serial = serial();
     exit_on_hang(|| {
         let decoder = Huge::default();
-        let patches = Patches::naflex().of("jpg").max_patches(16);
+        let patches = Patches::naflex().source_field("jpg").max_patches(16);
         let loader = Loader::source(memory((0..64).map(|_| vec![7; 16]))).codec(decoder.clone()).drop_field("image");
         let loader = loader.field("p", patches).batch_size(16).workers(8).memory_limit(300 * MIB);
         let (peak, plan) = peak(|| {
@@ -240,7 +240,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
         let fields = vec![("jpg", 1000_u64.to_le_bytes().to_vec()), ("depth.npy", npy([600, 600, 8]))];
         let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).drop_field("label");
-        let loader = loader.augment(Augment::center_crop(8)).field("depth", DenseMap::of_channels(8));
+        let loader = loader.augment(Augment::center_crop(8)).field("depth", DenseMap::with_channels(8));
         let loader = loader.batch_size(32).workers(16).prefetch(1).memory_limit(64 * MIB);
         let mut batches = loader.host().unwrap();
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -266,7 +266,7 @@ fn an_invalid_outline_leaks_no_memory() {
             ("boxes.masks.json", masks.into()),
         ];
         let loader = Loader::source(Copies(16, fields)).augment(Augment::resize(8, 8)).drop_field("label");
-        let loader = loader.field("image", Image::of("rgb.npy")).field("boxes", Boxes::new(2).masks());
+        let loader = loader.field("image", Image::from_field("rgb.npy")).field("boxes", Boxes::new(2).masks());
         let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();

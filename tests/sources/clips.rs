@@ -179,8 +179,8 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
 
 fn loader(set: impl Source + 'static) -> Loader {
     Loader::source(set)
-        .field("video", Image::of("video").frames(3))
-        .field("small", Image::of("video").frames(3).augment(Augment::resize(16, 16)))
+        .field("video", Image::from_field("video").frames(3))
+        .field("small", Image::from_field("video").frames(3).augment(Augment::resize(16, 16)))
         .field("video_is_pad", NdArray::new(Dtype::U8, [3]))
         .augment(Augment::train(32))
         .batch_size(4)
@@ -257,8 +257,8 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
     let mut scratch = Vec::new();
     let mut frames_by_video = BTreeMap::new();
     let mut batches = Loader::source(set.clone())
-        .field("video", Image::of("video").frames(3))
-        .field("view", Image::of("video").frames(3))
+        .field("video", Image::from_field("video").frames(3))
+        .field("view", Image::from_field("video").frames(3))
         .augment(Augment::resize(96, 64))
         .shuffle(1)
         .batch_size(4)
@@ -318,8 +318,8 @@ fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
         let open = |lacking: usize| {
             Loader::source(with_masks(&set, lacking))
                 .drop_field("image")
-                .field("view", Image::of("video").frames(3).augment(Augment::resize(16, 16)))
-                .field("video", Image::of("video").frames(3))
+                .field("view", Image::from_field("video").frames(3).augment(Augment::resize(16, 16)))
+                .field("video", Image::from_field("video").frames(3))
                 .field("mask", Mask::new(Dtype::U8).frames(3))
                 .field("points", Keypoints::new(1).frames(3))
                 .augment(Augment::resize(96, 64))
@@ -395,7 +395,7 @@ fn mixture_yields_the_same_clips_as_each_dataset() {
         Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).clips_per_video(2)).unwrap()
     };
     let plain = |loader: Loader| {
-        let loader = loader.field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
+        let loader = loader.field("video", Image::from_field("video").frames(3)).augment(Augment::resize(24, 16));
         let mut batches = loader.batch_size(4).seed(3).host().unwrap();
         let rows = |batch: Result<HostBatch>| {
             let batch = batch.unwrap();
@@ -530,7 +530,7 @@ fn packed_clips_keep_the_annotations_of_their_frames() {
         let annotations = |source: Arc<dyn Source>| {
             let loader = Loader::source(source)
                 .drop_field("image")
-                .field("video", Image::of("video").frames(count))
+                .field("video", Image::from_field("video").frames(count))
                 .field("mask", Mask::new(Dtype::U8).frames(count))
                 .field("points", Keypoints::new(1).frames(count))
                 .augment(Augment::resize(96, 64))

@@ -289,7 +289,13 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
             };
             assert!(e.contains(message), "{e}");
         }
-        let e = Loader::source(set).drop_field("label").field("top", Image::of(top)).host().err().unwrap().to_string();
+        let e = Loader::source(set)
+            .drop_field("label")
+            .field("top", Image::from_field(top))
+            .host()
+            .err()
+            .unwrap()
+            .to_string();
         assert!(e.contains("no field \"observation.images.top\""), "{e}");
     }
 }
@@ -395,7 +401,7 @@ fn loader(set: impl Source + 'static) -> Loader {
         .field("action", NdArray::new(Dtype::F32, [3, 4]))
         .field("action_is_pad", NdArray::new(Dtype::U8, [3]))
         .field("task", Text::new())
-        .field("top", Image::of("observation.images.top"))
+        .field("top", Image::from_field("observation.images.top"))
         .augment(Augment::resize(8, 6))
         .batch_size(4)
 }
@@ -466,7 +472,7 @@ fn points_of_each_frame_are_the_values_of_a_feature() {
             batches.unwrap().epoch(0).map(rows).collect::<Vec<_>>()
         };
         let stored = read(Loader::source(set.clone()).field("action", NdArray::new(Dtype::F32, [3, 4])), "action");
-        let image = Image::of("observation.images.top").frames(3);
+        let image = Image::from_field("observation.images.top").frames(3);
         let points = Loader::source(set).field("top", image).field("action", Keypoints::new(2).frames(3));
         assert!(!stored.is_empty() && read(points, "action") == stored, "{version}");
     }

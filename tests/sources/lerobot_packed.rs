@@ -219,7 +219,7 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
     let batches = |set: LeRobot| -> Vec<Vec<u8>> {
         let loader = Loader::source(set)
             .drop_field("label")
-            .field("top", Image::of(TOP).frames(3))
+            .field("top", Image::from_field(TOP).frames(3))
             .field("action", NdArray::new(Dtype::F32, [4, 4]))
             .augment(Augment::resize(8, 8))
             .batch_size(4)

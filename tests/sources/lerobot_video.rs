@@ -131,8 +131,8 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
-        .field(FRONT, Image::of(FRONT).frames(4))
-        .field("wrist", Image::of(WRIST).augment(Augment::resize(32, 32)))
+        .field(FRONT, Image::from_field(FRONT).frames(4))
+        .field("wrist", Image::from_field(WRIST).augment(Augment::resize(32, 32)))
         .field("action", Ragged::new(Dtype::F32, [], 4))
         .augment(Augment::train(48))
         .batch_size(3)

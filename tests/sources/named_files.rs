@@ -156,7 +156,10 @@ fn an_error_suggests_the_column_that_holds_images() {
         loader.into_iter().next().unwrap()
     };
     let e = expect_error(load("t.csv"));
-    assert!(e.cause().contains("TableOptions::image(\"photo\") for a table, or Image::of(\"photo.png\")"), "{e}");
+    assert!(
+        e.cause().contains("TableOptions::image(\"photo\") for a table, or Image::from_field(\"photo.png\")"),
+        "{e}"
+    );
     assert_eq!(load("img.csv").unwrap().len(), 1);
 }
 

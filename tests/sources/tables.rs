@@ -562,7 +562,7 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
         image::RgbImage::from_pixel(8, 8, image::Rgb([value; 3])).save(root.path().join(name)).unwrap();
     }
     let table = write(root.path(), "t.csv", "file_name,mask\na.png,m.png\n");
-    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).field("mask", Image::of("mask.png"));
+    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).field("mask", Image::from_field("mask.png"));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }

@@ -166,7 +166,8 @@ fn long_video() -> (tempfile::TempDir, SlowStore, Track, u64) {
 type Clip = (u64, String, Vec<u8>);
 
 fn loader(set: impl Source + 'static) -> Loader {
-    let loader = Loader::source(set).field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
+    let loader =
+        Loader::source(set).field("video", Image::from_field("video").frames(3)).augment(Augment::resize(24, 16));
     loader.batch_size(4).shuffle(3).max_sample_bytes(1 << 20)
 }
 
@@ -458,7 +459,9 @@ fn frames_of_robots_in_a_store_are_prefetched() {
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let batches = |set: LeRobot| {
             let loader = Loader::source(set).drop_field("label").augment(Augment::resize(32, 32)).batch_size(3);
-            let loader = loader.field("front", Image::of(cameras[0]).frames(3)).field("wrist", Image::of(cameras[1]));
+            let loader = loader
+                .field("front", Image::from_field(cameras[0]).frames(3))
+                .field("wrist", Image::from_field(cameras[1]));
             let mut batches = loader.shuffle(5).workers(3).epochs(2).host().unwrap();
             let all = |batch: Result<HostBatch>| {
                 let batch = batch.unwrap();

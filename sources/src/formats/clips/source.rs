@@ -45,7 +45,7 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 ///
 /// | field of the sample | content |
 /// |---|---|
-/// | `video` | the frames, for `Image::of("video").frames(T)` |
+/// | `video` | the frames, for `Image::from_field("video").frames(T)` |
 /// | `video_is_pad.npy` | u8 of shape (T); 1 for frames after the end of the video, which repeat its last frame |
 ///
 /// **Keys.** The key of a sample is the path of its video without the extension, and the frame at

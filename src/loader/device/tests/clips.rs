@@ -14,7 +14,7 @@ fn clips(originals: &[Vec<u8>], count: usize) -> Loader {
     };
     let samples = Samples::new(originals.iter().enumerate().map(sample).collect());
     let loader = Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32));
-    loader.field("clip", Image::of("clip").frames(count))
+    loader.field("clip", Image::from_field("clip").frames(count))
 }
 
 fn field_on_host(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
@@ -28,7 +28,7 @@ fn clips_and_images_of_a_sample_match_the_host() {
         // Skip rotated files, because `oriented` would add a second EXIF segment.
         let originals: Vec<_> = originals(damaged).into_iter().enumerate().filter(|(n, _)| n % 7 != 6).collect();
         let originals: Vec<_> = originals.into_iter().map(|(_, bytes)| bytes).collect();
-        let loader = clips(&originals, 3).field("image", Image::of("jpg"));
+        let loader = clips(&originals, 3).field("image", Image::from_field("jpg"));
         for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
             for name in ["clip", "image"] {
                 let expected = field_on_host(loader.clone(), 1, name);
@@ -72,7 +72,8 @@ fn annotations_of_each_frame_match_the_host() {
     };
     let loader = Loader::source(Samples::new(originals.iter().enumerate().map(sample).collect()));
     let loader = loader.batch_size(8).shuffle(3).workers(2).augment(Augment::train(32)).drop_field("image");
-    let loader = loader.field("clip", Image::of("clip").frames(3)).field("mask", Mask::new(Dtype::U8).frames(3));
+    let loader =
+        loader.field("clip", Image::from_field("clip").frames(3)).field("mask", Mask::new(Dtype::U8).frames(3));
     let loader = loader.field("boxes", Boxes::new(2).frames(3));
     for name in ["clip", "mask", "boxes", "boxes.count"] {
         let expected = field_on_host(loader.clone(), 1, name);
@@ -105,8 +106,8 @@ fn the_device_decodes_every_frame_of_a_clip() {
 #[test]
 fn clips_with_different_numbers_of_frames_match_the_host() {
     for damaged in [false, true] {
-        let view = Image::of("clip").frames(4).augment(Augment::train(24));
-        let loader = clips(&upright(damaged), 4).field("image", Image::of("jpg")).field("view", view);
+        let view = Image::from_field("clip").frames(4).augment(Augment::train(24));
+        let loader = clips(&upright(damaged), 4).field("image", Image::from_field("jpg")).field("view", view);
         for (name, first) in [("clip", 0), ("image", 2), ("view", 3)] {
             let expected = field_on_host(loader.clone(), 2, name);
             let (found, _) = field_on_device(loader.clone().decode_on(DecodeOn::Gpu), 2, first, Some(name)).unwrap();
@@ -134,7 +135,7 @@ fn with_failures() -> Loader {
     };
     let samples = Samples::new(originals.iter().enumerate().map(sample).collect());
     let loader = Loader::source(samples).batch_size(8).shuffle(3).workers(2).augment(Augment::train(32)).epochs(0);
-    loader.field("clip", Image::of("clip").frames(3)).on_error(OnError::Skip { max_skipped: 48 })
+    loader.field("clip", Image::from_field("clip").frames(3)).on_error(OnError::Skip { max_skipped: 48 })
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn device_maps_are_unchanged_and_one_channel_is_refused() {
         let loader = Loader::source(Samples::new((0..12).map(scan).collect())).batch_size(4).shuffle(3);
         loader.augment(Augment::train(16).rotate(15.0))
     };
-    let map = || scans().field("image", DenseMap::of_channels(1).image());
+    let map = || scans().field("image", DenseMap::with_channels(1).image());
     let (there, decoded) = field_on_device(map(), 1, 0, Some("image")).unwrap();
     let mut batches = map().host().unwrap();
     let host: Vec<_> = batches.epoch(1).map(|batch| batch.unwrap().field("image").unwrap().bytes().to_vec()).collect();

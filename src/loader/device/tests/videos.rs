@@ -32,7 +32,10 @@ fn samples(count: usize, damaged: bool) -> Vec<OwnedSample> {
 
 fn loader(samples: Vec<OwnedSample>, count: usize) -> Loader {
     let loader = Loader::source(Samples::new(samples)).batch_size(8).shuffle(3).workers(2).prefetch(2);
-    loader.augment(Augment::train(32).vertical_flip(0.5)).field("clip", Image::of("clip").frames(count)).epochs(0)
+    loader
+        .augment(Augment::train(32).vertical_flip(0.5))
+        .field("clip", Image::from_field("clip").frames(count))
+        .epochs(0)
 }
 
 fn on_host(loader: Loader, name: &str) -> Vec<Vec<u8>> {
@@ -62,7 +65,7 @@ fn a_device_converts_all_frames_of_a_video_clip() {
 fn single_video_frames_and_jpegs_of_a_sample_match_the_host() {
     let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
     let loader = loader(samples(3, false), 3).augment(Augment::train(32).jitter(jitter)).batch_size(4);
-    let loader = loader.field("frame", Image::of("frame")).field("image", Image::of("jpg"));
+    let loader = loader.field("frame", Image::from_field("frame")).field("image", Image::from_field("jpg"));
     for name in ["clip", "frame", "image"] {
         let expected: Vec<_> = on_host(loader.clone(), name).into_iter().map(all_converted).collect();
         let (found, converted) = field_on_device(loader.clone().decode_on(DecodeOn::Gpu), 0, 0, Some(name)).unwrap();
