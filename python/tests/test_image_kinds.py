@@ -38,7 +38,7 @@ def test_a_16_bit_scan_keeps_its_values(tmp_path: Path, name: str) -> None:
     one = field(tmp_path, fields={"image": DenseMap(1, image=True)}, layout="nchw")
     assert one.shape == (1, 1, *SIZE) and np.array_equal(one[0, 0], values)
     advice = "warpfeed.DenseMap reads its values unchanged, convert_to_u8=True keeps"
-    with pytest.raises(WarpfeedError, match=f"16-bit (PNG|TIFF),.*{advice}"):
+    with pytest.raises(WarpfeedError, match=f"16-bit (PNG|TIFF) .*{advice}"):
         field(tmp_path)
     assert np.array_equal(field(tmp_path, convert_to_u8=True)[0, :, :, 1], values >> 8)
     decoded = Decoder(augment=OPTIONS["augment"], output="numpy", convert_to_u8=True).decode([(tmp_path / name).read_bytes()])

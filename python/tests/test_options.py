@@ -338,7 +338,7 @@ def test_errors_derive_from_built_in_exceptions(tmp_path: Path, mini: str) -> No
 
 
 def test_star_import_does_not_shadow_pil_image() -> None:
-    assert "Image" not in warpfeed.__all__ and warpfeed.Image().of is None and "Pending" in warpfeed.__all__
+    assert "Image" not in warpfeed.__all__ and warpfeed.Image().source_field is None and "Pending" in warpfeed.__all__
 
 
 def test_importing_the_package_imports_no_asyncio() -> None:
