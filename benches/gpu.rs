@@ -74,7 +74,7 @@ fn percentile(values: &mut [f64], p: f64) -> f64 {
 
 impl Gpu {
     fn new(stream: Arc<CudaStream>) -> Result<Self> {
-        let context = Context::of(&stream)?;
+        let context = Context::from_stream(&stream)?;
         let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
         let spin_kernel =
             stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).expect("the probe kernels load");
@@ -142,7 +142,7 @@ impl Gpu {
         // The first N records only erase. The next N records erase and mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
-            let erase = SampleOps::of(&augment.plan(size, &mut rng)?);
+            let erase = SampleOps::from_plan(&augment.plan(size, &mut rng)?);
             let mixing = Mixing { weight: 0.7, cut: None };
             if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }

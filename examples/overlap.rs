@@ -28,7 +28,7 @@ fn main() -> Result<()> {
             return Ok(());
         }
     };
-    let context = Context::of(&consumer)?;
+    let context = Context::from_stream(&consumer)?;
     let ptx = Ptx::from_src(include_str!("kernels/probe.ptx"));
     let spin =
         consumer.context().load_module(ptx).and_then(|m| m.load_function("spin")).expect("the probe kernels load");

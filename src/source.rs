@@ -33,4 +33,4 @@ pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, 
 pub(crate) use warpfeed_sources::internal::{Join, LabelReader, Stores, are_one, labels_retried, out_of_range_error};
 pub(crate) use warpfeed_sources::internal::{MAX_AXES, Npy, Shape};
 #[cfg(feature = "pack")]
-pub(crate) use warpfeed_sources::internal::{Remote, during, rename, temp_files};
+pub(crate) use warpfeed_sources::internal::{Remote, rename, run_with_token, temp_files};

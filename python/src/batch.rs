@@ -87,7 +87,7 @@ impl Batch {
     /// Returns, for each output image, the rectangle (x, y, width, height) that is not padding.
     fn image_rects(&self) -> Vec<(u32, u32, u32, u32)> {
         match_either!(Delivered, &self.delivered, batch => {
-            batch.shown().map(|rect| (rect.x, rect.y, rect.width, rect.height)).collect()
+            batch.image_areas().map(|rect| (rect.x, rect.y, rect.width, rect.height)).collect()
         })
     }
 

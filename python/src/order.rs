@@ -178,10 +178,10 @@ impl Sampler for PythonOrder {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
+        self.occurrence(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
         let occurrences = self.occurrences(epoch);
         occurrences.get(position as usize).copied().unwrap_or_else(|| {
             let count = occurrences.len();

@@ -78,7 +78,7 @@ fn run_with_grace<T: Send + 'static>(
         let Ok(work) = work_receiver.recv() else { return };
         let stopping = stopped.clone();
         let stop = CancelToken::new(move || stopping.load(Ordering::Relaxed));
-        drop(result_sender.send(stop.during(|| work(&stopped))));
+        drop(result_sender.send(stop.run(|| work(&stopped))));
     });
     let thread = match thread {
         Ok(thread) => thread,

@@ -56,7 +56,7 @@ pub(crate) struct SampleInfo {
     /// Replaces the default cause in the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
-    pub(crate) shown: Rect,
+    pub(crate) image_area: Rect,
     pub(crate) fault: Option<Error>,
     /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
@@ -177,8 +177,8 @@ impl BatchInfo {
     /// [`Transform`](crate::transform::Transform) received the whole image. It is empty in a loader
     /// without images, and has no meaning for a failed sample without a replacement. If there are
     /// several image fields, it refers to the first image field without its own augmentation.
-    pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
-        self.samples[..self.len()].iter().map(|sample| sample.shown)
+    pub fn image_areas(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
+        self.samples[..self.len()].iter().map(|sample| sample.image_area)
     }
 
     /// Returns the error of the sample in `row`, if the sample failed. In a batch of a

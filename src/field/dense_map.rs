@@ -370,7 +370,7 @@ impl DenseMap {
         let (x_scale, y_scale) = plan.scale();
         let signed = |scale: f64, is_mirrored: bool| if is_mirrored { -scale as f32 } else { scale as f32 };
         let (x_scale, y_scale) = (signed(x_scale, plan.flip), signed(y_scale, plan.vertical_flip));
-        let image_area = plan.shown();
+        let image_area = plan.image_area();
         let rows = out.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
         for row in rows.skip(image_area.y as usize).take(image_area.height as usize) {
             for flow in &mut row[image_area.x as usize..][..image_area.width as usize] {

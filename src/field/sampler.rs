@@ -130,7 +130,7 @@ impl<'a, T: Integer> Plane<'a, T> {
 
     /// Maps the output's columns, or rows if `vertical`, to monotonic indices in the mask.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
-        let (image_area, plan, frame) = (self.plan.shown(), self.plan, self.frame);
+        let (image_area, plan, frame) = (self.plan.image_area(), self.plan, self.frame);
         let (start, length) =
             if vertical { (image_area.y, image_area.height) } else { (image_area.x, image_area.width) };
         (start..start + length).filter_map(move |line| {
@@ -174,7 +174,7 @@ impl<'a, T: Integer> Plane<'a, T> {
             self.mapping = Some(mapping);
             return result;
         }
-        let (width, image_area) = (self.plan.output.width as usize, self.plan.shown());
+        let (width, image_area) = (self.plan.output.width as usize, self.plan.image_area());
         if self.frame.is_transposed() {
             let column = &mut self.out[line as usize..];
             columns.iter().for_each(|&(y, source)| column[y as usize * width] = T::from_i64(value(source)));

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::report::{Counts, Report};
 use super::writer::exists_error;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{CancelToken, PLAN_SUFFIX, Store, Stores, during};
+use crate::source::{CancelToken, PLAN_SUFFIX, Store, Stores, run_with_token};
 
 const MAX_NAMES_IN_MESSAGE: usize = 10;
 
@@ -190,7 +190,7 @@ impl Merge {
         let damaged_names: Vec<Option<String>> = pool.install(|| {
             let entries = shards.par_iter().enumerate().with_max_len(1);
             entries
-                .map(|(number, entry)| during(cancel_token.clone(), || describe_damage(number as u64, entry)))
+                .map(|(number, entry)| run_with_token(cancel_token.clone(), || describe_damage(number as u64, entry)))
                 .collect::<Result<_>>()
         })?;
         let damaged_names: Vec<String> = damaged_names.into_iter().flatten().collect();

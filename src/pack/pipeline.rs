@@ -17,7 +17,7 @@ use super::prepare::{PreparedSample, Preparer};
 use super::recode::Recode;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{self, CancelToken, Source, during, is_stopped};
+use crate::source::{self, CancelToken, Source, is_stopped, run_with_token};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
@@ -73,7 +73,7 @@ impl Pipeline<'_> {
         let match_key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
-            let key = during(cancel_token.clone(), || if is_stopped() { Err(stopped_error()) } else { read() });
+            let key = run_with_token(cancel_token.clone(), || if is_stopped() { Err(stopped_error()) } else { read() });
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
             Ok(requested.contains(&key).then_some((index as u64, key)))
         };
@@ -141,8 +141,7 @@ impl Pipeline<'_> {
                             let spare_sample = lock_spares(spare_samples).pop();
                             preparer.prepare(index, spare_sample.unwrap_or_default())
                         };
-                        let result =
-                            cancel_token.during(|| if is_stopped() { Err(stopped_error()) } else { prepare() });
+                        let result = cancel_token.run(|| if is_stopped() { Err(stopped_error()) } else { prepare() });
                         // Sending fails if an error has occurred and the receiver was dropped.
                         let _ = sender.send((position, result));
                     });

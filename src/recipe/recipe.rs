@@ -127,7 +127,7 @@ impl Recipe {
         match (is_tiled, may_move) {
             (true, _) => Rect::full(plan.output),
             (false, true) => plan.changeable_area(has_pasted_objects),
-            (false, false) => plan.shown(),
+            (false, false) => plan.image_area(),
         }
     }
 
@@ -475,10 +475,10 @@ fn replace_failed_samples(full: &mut FilledSlot) {
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, row * bytes);
         }
         let (entry, donor_meta) = (full.header().entries[donor], full.meta(donor));
-        let (key, shown, texts) = (donor_meta.key.clone(), donor_meta.shown, donor_meta.texts().to_vec());
+        let (key, donor_area, texts) = (donor_meta.key.clone(), donor_meta.image_area, donor_meta.texts().to_vec());
         let failed_entry = std::mem::replace(&mut full.header_mut().entries[row], Entry { valid: false, ..entry });
         let meta = full.meta_mut(row);
-        (meta.key, meta.shown) = (key, shown);
+        (meta.key, meta.image_area) = (key, donor_area);
         meta.replace_texts(&texts);
         // If the device cannot decode the donor, a second donor may replace it. Keep the index of
         // the sample that failed first.

@@ -202,8 +202,8 @@ impl Sampler for LiveOrder {
         self.lock_current().index(epoch, position)
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        self.lock_current().at(epoch, position)
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
+        self.lock_current().occurrence(epoch, position)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {

@@ -395,12 +395,12 @@ impl Sampler for Mixture {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
+        self.occurrence(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
         let (component, pass, place) = self.locate(epoch, position);
-        let Occurrence { index, variant } = component.order.at(pass, place);
+        let Occurrence { index, variant } = component.order.occurrence(pass, place);
         assert!(
             index < component.samples,
             "mixture: a sampler returned sample {index}, but its source has {} samples",
@@ -581,7 +581,7 @@ mod tests {
         let mut passes = [0; 4];
         for draw in 0..140_000 {
             let (epoch, position) = (draw / 7_777, draw % 7_777);
-            let Occurrence { index: sample, variant: pass } = order.at(epoch, position);
+            let Occurrence { index: sample, variant: pass } = order.occurrence(epoch, position);
             assert!(seen.insert((sample, pass)), "sample {sample} occurs twice in pass {pass}");
             let component = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
             passes[component] = passes[component].max(pass);
@@ -628,14 +628,15 @@ mod tests {
         assert_eq!(mixture.len(0), 1000 + 4 + 300);
         let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
         for period in 0..4 {
-            let mut actual: Vec<_> = (0..10_000).map(|p| mixture.at(period, p)).map(|o| (o.index, o.variant)).collect();
+            let mut actual: Vec<_> =
+                (0..10_000).map(|p| mixture.occurrence(period, p)).map(|o| (o.index, o.variant)).collect();
             let mut expected = Vec::new();
             for ((first, quota), ((_, _, order), turn)) in
                 [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
             {
                 for _ in 0..quota {
                     let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
-                    let Occurrence { index, variant } = order.at(pass, place);
+                    let Occurrence { index, variant } = order.occurrence(pass, place);
                     expected.push((first + index, variant));
                     *turn += 1;
                 }

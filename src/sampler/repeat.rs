@@ -44,12 +44,12 @@ impl<O: Sampler> Sampler for Repeat<O> {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
+        self.occurrence(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
         let (pass, position) = self.inner_position(epoch, position);
-        self.inner.at(pass, position)
+        self.inner.occurrence(pass, position)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -90,7 +90,7 @@ mod tests {
     use crate::sampler::Shuffled;
 
     fn all_occurrences(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
-        (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
+        (0..order.len(epoch)).map(|p| order.occurrence(epoch, p)).collect()
     }
 
     #[test]

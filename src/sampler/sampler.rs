@@ -44,15 +44,15 @@ pub trait Sampler: Send + Sync {
     /// occur more often, return a different variant for each occurrence, because occurrences with
     /// the same variant are augmented in the same way. A sampler that wraps another one should
     /// forward the variants of the inner sampler.
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
     /// Calls `take` with the sample at each of the `positions` in `epoch`, in order. The default
-    /// implementation calls [`at`](Sampler::at) for each position. Implement this method if
-    /// consecutive positions are cheaper to compute together.
+    /// implementation calls [`occurrence`](Sampler::occurrence) for each position. Implement this
+    /// method if consecutive positions are cheaper to compute together.
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        positions.for_each(|position| take(self.at(epoch, position)));
+        positions.for_each(|position| take(self.occurrence(epoch, position)));
     }
 
     /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`.
@@ -86,8 +86,8 @@ impl<O: Sampler + ?Sized> Sampler for Arc<O> {
         (**self).index(epoch, position)
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        (**self).at(epoch, position)
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
+        (**self).occurrence(epoch, position)
     }
 
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
@@ -146,7 +146,7 @@ mod tests {
                 for positions in [0..len, len / 3..len, len / 2..len / 2] {
                     let mut together = Vec::new();
                     order.for_each(epoch, positions.clone(), &mut |occurrence| together.push(occurrence));
-                    let single: Vec<Occurrence> = positions.map(|position| order.at(epoch, position)).collect();
+                    let single: Vec<Occurrence> = positions.map(|position| order.occurrence(epoch, position)).collect();
                     assert!(together == single, "order {i}, epoch {epoch}");
                 }
                 for sample in 0..*samples {

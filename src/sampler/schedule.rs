@@ -307,7 +307,7 @@ impl Schedule {
         entries.clear();
         let positions = first + share.start..first + share.end;
         self.order.for_each(epoch, positions, &mut |occurrence| entries.push(entry(occurrence, true)));
-        entries.extend(padding.map(|p| entry(self.order.at(epoch, p % len), false)));
+        entries.extend(padding.map(|p| entry(self.order.occurrence(epoch, p % len), false)));
     }
 }
 

@@ -92,11 +92,11 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
+        self.occurrence(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        self.map_occurrence(self.inner.at(epoch, position))
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
+        self.map_occurrence(self.inner.occurrence(epoch, position))
     }
 
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
@@ -151,7 +151,7 @@ mod tests {
         let (shuffled, order) = (Shuffled::new(50, 1), Subset::new(&list[..], Shuffled::new(50, 1)).unwrap());
         for p in 0..50 {
             assert_eq!(order.index(3, p), list[shuffled.index(3, p) as usize]);
-            assert_eq!(order.at(3, p).variant, 3);
+            assert_eq!(order.occurrence(3, p).variant, 3);
         }
         assert!(Subset::new(vec![], Sequential::new(0)).is_err());
     }
@@ -179,19 +179,19 @@ mod tests {
             assert_eq!(has_repetitions(&list), expected, "{list:?}");
         }
         let order = Subset::new(vec![far, 3, far], Sequential::new(3)).unwrap();
-        assert_ne!(order.at(0, 0).variant, order.at(0, 2).variant);
+        assert_ne!(order.occurrence(0, 0).variant, order.occurrence(0, 2).variant);
     }
 
     #[test]
     fn each_repetition_has_a_different_variant() {
         let order = Subset::new(vec![7, 3, 7, 7, 4], Sequential::new(5)).unwrap();
-        let variants: Vec<_> = (0..5).map(|p| order.at(9, p).variant).collect();
+        let variants: Vec<_> = (0..5).map(|p| order.occurrence(9, p).variant).collect();
         assert_eq!(
             [variants[0], variants[1], variants[4]],
             [9, 9, 9],
             "the first occurrence keeps the default variant"
         );
         assert!(variants[2] != 9 && variants[3] != 9 && variants[2] != variants[3]);
-        assert_ne!(variants[2], order.at(10, 2).variant, "the variant differs between epochs");
+        assert_ne!(variants[2], order.occurrence(10, 2).variant, "the variant differs between epochs");
     }
 }

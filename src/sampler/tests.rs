@@ -101,7 +101,8 @@ impl NaiveMixture {
                 let (len, first, unit) =
                     (self.lens[source], self.lens[..source].iter().sum::<u64>(), self.samples_per_draw[source]);
                 let order = Shuffled::new(len, Mixture::source_seed(self.seed, source));
-                let samples = (turn * unit..(turn + 1) * unit).map(|sample| order.at(sample / len, sample % len));
+                let samples =
+                    (turn * unit..(turn + 1) * unit).map(|sample| order.occurrence(sample / len, sample % len));
                 draws.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
             }
             round += 1;
@@ -358,7 +359,7 @@ fn compare_weights(random: &mut Random) -> usize {
     for number in keep_from / epoch..keep_from / epoch + 2 {
         let occurrence_at = |position: u64| {
             let sample = number * epoch + position;
-            tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.at(number, position)
+            tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.occurrence(number, position)
         };
         let expected: Vec<_> = (0..epoch).map(occurrence_at).map(|o| (o.index, o.variant)).collect();
         for order in [&changed, &resumed] {

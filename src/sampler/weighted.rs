@@ -153,7 +153,7 @@ impl Sampler for Weighted {
         if rng.unit() < probability { cell } else { other }
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
         let variant = mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position);
         Occurrence { index: self.index(epoch, position), variant }
     }
@@ -220,8 +220,10 @@ mod tests {
         let order = order.draws(3000);
         let ones = (0..3000).filter(|&p| order.index(0, p) == 1).count();
         assert!((880..1120).contains(&ones), "{ones} of 3000");
-        let variants: std::collections::HashSet<_> =
-            (0..3).flat_map(|epoch| (0..3000).map(move |p| (epoch, p))).map(|(e, p)| order.at(e, p).variant).collect();
+        let variants: std::collections::HashSet<_> = (0..3)
+            .flat_map(|epoch| (0..3000).map(move |p| (epoch, p)))
+            .map(|(e, p)| order.occurrence(e, p).variant)
+            .collect();
         assert_eq!(variants.len(), 9000);
     }
 

@@ -28,11 +28,11 @@ impl Sampler for WithinSubset {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.at(epoch, position).index
+        self.occurrence(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let occurrence = self.inner.at(epoch, position);
+    fn occurrence(&self, epoch: u64, position: u64) -> Occurrence {
+        let occurrence = self.inner.occurrence(epoch, position);
         if self.samples.binary_search(&occurrence.index).is_err() {
             let Occurrence { index, .. } = occurrence;
             resume_unwind(Box::new(Error::config(format!(

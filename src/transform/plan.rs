@@ -53,7 +53,7 @@ pub struct Plan {
     pub vertical_flip: bool,
     /// Whether a box is dropped if its center is outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
-    pub centered: bool,
+    pub requires_center: bool,
     /// Whether the area outside `target` is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
     pub(crate) is_bordered: bool,
@@ -108,7 +108,7 @@ impl Plan {
             output,
             flip: false,
             vertical_flip: false,
-            centered: false,
+            requires_center: false,
             is_bordered: false,
             effects: SampleEffects::default(),
         }
@@ -200,11 +200,11 @@ impl Plan {
     /// around it. The area is the whole output if the fill is a border of the image, if geometric
     /// operations have moved the image, or if the output combines several images (`joins`).
     pub(crate) fn changeable_area(&self, joins: bool) -> Rect {
-        if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
+        if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.image_area() }
     }
 
     /// Returns the area of the output that shows the image, after flips.
-    pub fn shown(&self) -> Rect {
+    pub fn image_area(&self) -> Rect {
         let Rect { mut x, mut y, width, height } = self.target;
         if self.flip {
             x = self.output.width - x - width;
@@ -253,7 +253,7 @@ impl Plan {
             let (x, y) = warp.output_to_source((point.0 + 0.5, point.1 + 0.5), self.output);
             point = (x - 0.5, y - 0.5);
         }
-        is_inside(point, self.shown())
+        is_inside(point, self.image_area())
     }
 
     /// Returns whether geometric operations move the pixels of the output. [`column`](Plan::column)
@@ -317,13 +317,13 @@ impl Plan {
 
     /// Maps the box (x1, y1, x2, y2) of the image to the output, and clips it to the area that
     /// shows the image. Returns `None` if the clipped box is empty, or if
-    /// [`centered`](Plan::centered) drops it.
+    /// [`requires_center`](Plan::requires_center) drops it.
     ///
     /// Coordinates are pixel edges: a box from 0 to `width` contains all columns, and a flip maps
     /// `x` to `width - x`. Each geometric operation replaces the box with the smallest box around
     /// its four moved corners, clipped to the output, as in torchvision.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<ClippedBox> {
-        if self.centered && !geometry::contains_center(self.crop, [x1, y1, x2, y2]) {
+        if self.requires_center && !geometry::contains_center(self.crop, [x1, y1, x2, y2]) {
             return None;
         }
         let ((left, top), (right, bottom)) = (self.to_unflipped_output(x1, y1), self.to_unflipped_output(x2, y2));

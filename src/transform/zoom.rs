@@ -68,7 +68,7 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     );
     let part = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
-    Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
+    Plan { requires_center: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
 /// Returns the section of an image in a crop of the canvas along one axis: its start and length in

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use warpfeed_sources::Store;
 
-pub use cache::{Cache, Contents, Counts, check, empty, refresh, show, warm};
+pub use cache::{Cache, CacheStats, Contents, check, empty, refresh, show, warm};
 pub use object_store;
 
 /// The URL schemes for which [`all`] returns stores.

@@ -104,7 +104,7 @@ fn batch(batch: &HostBatch) -> String {
         write!(line, " {:?}", texts.collect::<Vec<_>>()).unwrap();
     }
     write!(line, " labels {:?}", batch.labels().map_err(|e| e.cause().to_owned())).unwrap();
-    write!(line, " shown {:?} {:?}", batch.shown().collect::<Vec<_>>(), batch.mixing()).unwrap();
+    write!(line, " shown {:?} {:?}", batch.image_areas().collect::<Vec<_>>(), batch.mixing()).unwrap();
     line
 }
 

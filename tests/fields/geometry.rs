@@ -149,7 +149,7 @@ fn points_match_those_of_torchvision() {
             assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
             // torchvision keeps points in the padding, because it does not record where the image
             // ends.
-            let Rect { x: left, y: top, width, height } = plan.shown();
+            let Rect { x: left, y: top, width, height } = plan.image_area();
             let image =
                 x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
             assert_eq!(plan.shows(x, y), *shown && image, "{}: {ours:?} at ({x}, {y})", case.name);
@@ -301,7 +301,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
         let (n, mut whole_crops, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
         for sample in 0..n {
             let plan = augment.plan_with(IMAGE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
-            if !plan.centered {
+            if !plan.requires_center {
                 assert_eq!(plan.crop, Rect::full(IMAGE));
                 whole_crops += 1;
                 continue;

@@ -185,7 +185,7 @@ fn images_in_their_original_sizes_are_unchanged() {
                 let images = batch.images().as_u8().unwrap();
                 let masks = batch.field("mask").unwrap();
                 let masks = masks.as_i64().unwrap();
-                for ((place, id), shown) in batch.ids().enumerate().zip(batch.shown()) {
+                for ((place, id), shown) in batch.ids().enumerate().zip(batch.image_areas()) {
                     let size = size_of(id as usize);
                     assert_eq!(shown, Rect::new(0, 0, size.width, size.height));
                     let (pixels, mask) = (noise(id as usize, 3), noise(id as usize, 1));
@@ -210,7 +210,7 @@ fn images_in_their_original_sizes_are_unchanged() {
         for batch in open(small()).batch_size(25).on_error(OnError::Skip { max_skipped: 50 }) {
             let batch = batch.unwrap();
             let valid: Vec<bool> = batch.valid().collect();
-            for (place, (id, shown)) in batch.ids().zip(batch.shown()).enumerate() {
+            for (place, (id, shown)) in batch.ids().zip(batch.image_areas()).enumerate() {
                 // The next valid sample replaces one that is too large.
                 let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&place| valid[place]).unwrap();
                 let donor = batch.ids().nth(donor).unwrap();
@@ -221,7 +221,7 @@ fn images_in_their_original_sizes_are_unchanged() {
         assert_eq!(skipped, samples_larger_than(40).count());
         for batch in open(small().shrink_larger()) {
             let batch = batch.unwrap();
-            for (id, shown) in batch.ids().zip(batch.shown()) {
+            for (id, shown) in batch.ids().zip(batch.image_areas()) {
                 let size = size_of(id as usize);
                 let fits = size.width <= 40 && size.height <= 40;
                 assert!(if fits { shown.size() == size } else { shown.width == 40 || shown.height == 40 }, "{id}");
@@ -300,10 +300,10 @@ fn a_custom_transform_gets_the_image_without_its_padding() {
                 let mut filled = 0;
                 for (plain, rotated) in loader().into_iter().zip(loader().transform(rotate)) {
                     let (plain, rotated) = (plain.unwrap(), rotated.unwrap());
-                    assert!(plain.shown().eq(rotated.shown()));
+                    assert!(plain.image_areas().eq(rotated.image_areas()));
                     let image = augment.output_size().area() as usize * each;
                     let images = plain.images().bytes().chunks(image).zip(rotated.images().bytes().chunks(image));
-                    for (part, (plain, rotated)) in plain.shown().zip(images) {
+                    for (part, (plain, rotated)) in plain.image_areas().zip(images) {
                         let Rect { x, y, width: w, height: h } = part;
                         for (place, pixel) in rotated.chunks(each).enumerate() {
                             let point = ((place % width) as u32, (place / width) as u32);
@@ -337,7 +337,7 @@ fn a_custom_transform_gets_padding_inside_the_image() {
         };
         let loader = loader(&samples).augment(augment);
         let parts = |loader: Loader| -> Vec<Rect> {
-            loader.into_iter().flat_map(|batch| batch.unwrap().shown().collect::<Vec<_>>()).collect()
+            loader.into_iter().flat_map(|batch| batch.unwrap().image_areas().collect::<Vec<_>>()).collect()
         };
         assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == area));
         let plain = parts(loader.clone());

@@ -33,7 +33,7 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
     let plan = Augment::resize(width, height).erase(erasing).plan(Size::new(width, height), rng).unwrap();
     let (partner, weight) = (rng.below(count as u64) as usize, rng.unit() as f32);
     let mut plain = Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() };
-    let ops = SampleOps::of(&plan);
+    let ops = SampleOps::from_plan(&plan);
     if rng.chance(0.4) {
         plain.mix = Some((partner, weight));
         (plain, ops.mix(partner, &Mixing { weight, cut: None }))
@@ -47,7 +47,12 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
 }
 
 fn no_ops() -> SampleOps {
-    SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
+    SampleOps::from_plan(&Plan::resized_crop(
+        Size::new(1, 1),
+        Rect::new(0, 0, 1, 1),
+        Size::new(1, 1),
+        Rect::new(0, 0, 1, 1),
+    ))
 }
 
 fn upload(stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: &[u8]) {
@@ -59,7 +64,7 @@ fn upload(stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: &[u8]) {
 #[test]
 fn every_kernel_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
@@ -108,7 +113,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let copies = (records + count * SampleOps::BYTES).next_multiple_of(256);
     let memory = DeviceBuffer::new(context, copies + images.len()).unwrap();
     let mut bytes = vec![0; count * SampleOps::BYTES];
-    plans.iter().zip(bytes.as_chunks_mut().0).for_each(|(plan, record)| SampleOps::of(plan).write(record));
+    plans.iter().zip(bytes.as_chunks_mut().0).for_each(|(plan, record)| SampleOps::from_plan(plan).write(record));
     upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
     upload(stream, &memory, records, &bytes);
     let kernel = Retouch::load(context, size).unwrap();
@@ -135,7 +140,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
 #[test]
 fn color_jitter_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(11, 0, 0);
     let amounts = [0.0, 0.1, 0.4, 1.0, 3.0, 1e9];
@@ -159,7 +164,7 @@ fn color_jitter_gives_the_bits_of_the_host() {
 #[test]
 fn every_effect_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(12, 0, 0);
     for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5), (40, 2)] {
@@ -217,7 +222,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
         eprintln!("with WARPFEED_SANITIZE, this test would take too long");
         return;
     }
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let colors: Vec<u8> = (0..1_u32 << 24).flat_map(|color| color.to_le_bytes().into_iter().take(3)).collect();
     let size = Size::new(1 << 10, 1 << 10);
@@ -236,7 +241,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
 #[test]
 fn kernels_process_more_samples_than_a_grid_has_rows() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let (count, size) = (70_000, (2, 4));
     let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
@@ -255,7 +260,7 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
 #[test]
 fn soft_labels_are_mixed_and_smoothed() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 1 << 20).unwrap();
     let labels = [3i64, 0, 299, -1];
@@ -295,7 +300,7 @@ fn soft_labels_are_mixed_and_smoothed() {
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
-    let context = Context::of(&stream).unwrap();
+    let context = Context::from_stream(&stream).unwrap();
     let (copy, own_stream) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
     let kinds = [AfterFork::Shared, AfterFork::Absent];
     for (len, after_fork) in

@@ -105,7 +105,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     const PREFETCH: u64 = 3;
     /// Each batch reuses the slot of the batch that is this many positions earlier.
     const SLOTS: u64 = PREFETCH + 1;
-    let (context, own_stream) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
+    let (context, own_stream) = (Context::from_stream(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let mut batches = Loader::source(Empty(BATCH * BATCHES as usize))

@@ -75,7 +75,7 @@ impl Choice {
             // `Subset` has its own tests.
             let take = |order: Arc<dyn Sampler>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
-                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
+                (0..order.len(pass)).map(|p| (order.index(pass, p), subset.occurrence(pass, p).variant)).collect()
             };
             let draws = match self.base {
                 Base::Sequential => take(Arc::new(Sequential::new(places))),

@@ -665,7 +665,7 @@ fn a_merge_that_is_stopped_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     pack_part(&numbers(40), root.path(), (0, 1)).unwrap();
     let before = files(root.path());
-    let e = warpfeed::source::CancelToken::new(|| true).during(|| merge(root.path()).run()).unwrap_err();
+    let e = warpfeed::source::CancelToken::new(|| true).run(|| merge(root.path()).run()).unwrap_err();
     assert!(e.cause().contains("stopped"), "{e}");
     assert!(files(root.path()) == before);
     merge(root.path()).run().unwrap();

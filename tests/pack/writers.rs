@@ -607,7 +607,7 @@ fn packing_stops_when_the_calling_thread_is_stopped() {
     let pack = |target: &str, set: bool, change: fn(Pack<'_>) -> Pack<'_>| {
         stop.store(set, Ordering::SeqCst);
         let (stop, pack) = (stop.clone(), change(Pack::new(&source).workers(3).retries(1000)));
-        let packed = CancelToken::new(move || stop.load(Ordering::SeqCst)).during(|| pack.to(root.path().join(target)));
+        let packed = CancelToken::new(move || stop.load(Ordering::SeqCst)).run(|| pack.to(root.path().join(target)));
         let e = packed.unwrap_err();
         assert!(e.kind() == ErrorKind::Io && ["left", "packing was stopped"].contains(&e.cause()), "{e}");
         fs::read_dir(root.path()).unwrap().count()

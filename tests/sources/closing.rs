@@ -224,7 +224,7 @@ fn opening_can_be_aborted_at_every_request() {
                     let options = Options::new()
                         .store("mem", Arc::new(FailsAfter { store: store.clone(), answered_requests, mode }));
                     let begun = thread::scope(|scope| {
-                        let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
+                        let opening = scope.spawn(|| stop.run(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
                         let begun = Instant::now();
                         abort.store(1, Ordering::SeqCst);

@@ -364,8 +364,9 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
             let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
-            let prefetcher =
-                set.prefetcher(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
+            let prefetcher = set
+                .prefetcher(Lookahead::with_draws(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples))
+                .unwrap();
             prefetcher.start(BatchIndex::default());
             let fetched =
                 || store.fetched.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();

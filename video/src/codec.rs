@@ -21,7 +21,7 @@ pub enum Codec {
 
 impl Codec {
     /// Returns the codec with this four-character code in an MP4 file.
-    pub fn of_mp4(name: [u8; 4]) -> Self {
+    pub fn from_mp4_code(name: [u8; 4]) -> Self {
         match &name {
             b"av01" => Codec::Av1,
             b"avc1" | b"avc3" => Codec::H264,

@@ -31,7 +31,7 @@ thread_local! {
 ///     let requested = requested.clone();
 ///     move || requested.load(Ordering::Relaxed)
 /// });
-/// let opened = stop.during(|| open("s3://bucket/train"));
+/// let opened = stop.run(|| open("s3://bucket/train"));
 /// # assert!(opened.is_err() && !is_stopped());
 /// ```
 #[derive(Clone)]
@@ -65,8 +65,8 @@ impl CancelToken {
     }
 
     /// Runs `work` on the calling thread, with this token as the thread's token.
-    pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        during(Some(self.clone()), work)
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        run_with_token(Some(self.clone()), work)
     }
 }
 
@@ -86,7 +86,7 @@ pub fn is_stopped() -> bool {
 
 /// Runs `work` with `stop` as the thread's token, or without a token if `stop` is `None`. The token
 /// may come from a different thread.
-pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
+pub fn run_with_token<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     struct Restore(Option<CancelToken>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -132,7 +132,7 @@ pub(crate) fn cancelable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + S
     let token = stop.clone();
     std::thread::Builder::new()
         .name("warpfeed-wait".to_owned())
-        .spawn(move || drop(sender.send(token.during(|| guarded(work)))))
+        .spawn(move || drop(sender.send(token.run(|| guarded(work)))))
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")).transient())?;
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
@@ -154,13 +154,13 @@ mod tests {
     fn a_cancel_token_belongs_to_its_thread_and_work() {
         assert!(!is_stopped());
         let (set, unset) = (CancelToken::new(|| true), CancelToken::new(|| false));
-        set.during(|| {
+        set.run(|| {
             assert!(is_stopped() && check().is_err());
-            unset.during(|| assert!(!is_stopped()));
+            unset.run(|| assert!(!is_stopped()));
             assert!(is_stopped());
             std::thread::spawn(|| assert!(!is_stopped())).join().unwrap();
         });
-        assert!(guarded(|| set.during(|| -> Result<()> { panic!("of the test") })).is_err());
+        assert!(guarded(|| set.run(|| -> Result<()> { panic!("of the test") })).is_err());
         assert!(!is_stopped() && CancelToken::current().is_none());
         let current_run = AtomicU64::new(3);
         let is_set: Arc<dyn Fn(u64) -> bool + Send + Sync> =
@@ -174,14 +174,14 @@ mod tests {
         let flag = Arc::new(AtomicBool::new(false));
         let is_set = flag.clone();
         let stop = CancelToken::new(move || is_set.load(Ordering::Relaxed));
-        assert_eq!(stop.during(|| cancelable(|| Ok(7))).unwrap(), 7);
-        assert!(stop.during(|| cancelable(|| -> Result<()> { panic!("of the test") })).is_err());
+        assert_eq!(stop.run(|| cancelable(|| Ok(7))).unwrap(), 7);
+        assert!(stop.run(|| cancelable(|| -> Result<()> { panic!("of the test") })).is_err());
         let started = Instant::now();
         let (ended, work_ended) = sync_channel(1);
         std::thread::scope(|scope| {
-            let pause = scope.spawn(|| stop.during(|| sleep(Duration::from_secs(100))));
+            let pause = scope.spawn(|| stop.run(|| sleep(Duration::from_secs(100))));
             let blocked = scope.spawn(|| {
-                stop.during(|| {
+                stop.run(|| {
                     cancelable(move || {
                         while !is_stopped() {
                             std::thread::sleep(Duration::from_millis(1));
@@ -191,7 +191,7 @@ mod tests {
                 })
             });
             let forever = scope.spawn(|| {
-                stop.during(|| {
+                stop.run(|| {
                     cancelable(|| -> Result<()> {
                         loop {
                             std::thread::park()

@@ -14,7 +14,7 @@ pub(super) mod slashes;
 pub mod temp_files;
 
 pub(crate) use cancel::check as check_stop;
-pub use cancel::during;
+pub use cancel::run_with_token;
 pub use cancel::{CancelToken, is_stopped};
 pub use file::append_file;
 pub use file::rename;

@@ -7,7 +7,7 @@ use std::thread;
 
 use rayon::prelude::*;
 
-use super::cancel::{CancelToken, during};
+use super::cancel::{CancelToken, run_with_token};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
@@ -40,7 +40,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
         return try_collect(items.iter().map(&open));
     };
     let stop = CancelToken::current();
-    let open = |item| during(stop.clone(), || open(item));
+    let open = |item| run_with_token(stop.clone(), || open(item));
     let mut results = Vec::new();
     reserve(&mut results, items.len())?;
     pool.install(|| items.par_iter().map(&open).collect_into_vec(&mut results));
@@ -100,7 +100,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     thread::scope(|scope| {
         let run = || {
             while let Some(index) = start_next() {
-                let result = guarded(|| during(stop.clone(), || work(&items[index])));
+                let result = guarded(|| run_with_token(stop.clone(), || work(&items[index])));
                 lock().results.insert(index, result);
                 changed.notify_all();
             }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{Source, sample_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped, retried};
+use crate::machine::{CancelToken, Pool, RETRIES, check_stop, is_stopped, retried, run_with_token};
 
 /// Reads the labels of `samples`, for example to compute class weights, and returns them in the
 /// same order. Uses several threads, and does not read images if the source supports that.
@@ -82,7 +82,7 @@ impl LabelReader<'_> {
         let count = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
-                let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
+                let label = |scratch: &mut Vec<u8>, position| run_with_token(stop.clone(), || label(scratch, position));
                 (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
             // Collect in item order, so that the returned error does not depend on timing.
@@ -126,7 +126,7 @@ mod tests {
             let read = read.clone();
             move || read.load(Ordering::SeqCst) >= 8
         });
-        let error = stop.during(|| labels.read(&(0..1000), None)).unwrap_err();
+        let error = stop.run(|| labels.read(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was canceled"), "{error}");
         // One thread may read a ninth sample if it checked the token before the other thread read
         // the eighth.

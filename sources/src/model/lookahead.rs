@@ -59,12 +59,12 @@ impl Lookahead {
         samples: impl Fn(BatchIndex) -> Option<Vec<u64>> + Send + Sync + 'static,
     ) -> Self {
         let drawn = move |index| Some(samples(index)?.into_iter().map(|sample| (sample, 0)).collect());
-        Self::drawn(bytes, batches, drawn)
+        Self::with_draws(bytes, batches, drawn)
     }
 
     /// Like [`new`](Lookahead::new), but `samples(batch)` also returns the random number of each
     /// sample, which the loader passes to [`Source::read_drawn`](super::Source::read_drawn).
-    pub fn drawn(
+    pub fn with_draws(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
         samples: impl Fn(BatchIndex) -> Option<Vec<(u64, u64)>> + Send + Sync + 'static,

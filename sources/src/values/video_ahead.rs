@@ -196,7 +196,7 @@ impl VideoAhead {
                 next_file
             };
             let Some(file) = file else { return };
-            let video = self.stop.during(|| guarded(|| self.samples.open(file)));
+            let video = self.stop.run(|| guarded(|| self.samples.open(file)));
             self.add_table(file, video.ok().as_deref());
         }
     }

@@ -245,7 +245,7 @@ impl DecodeOps {
             place: place as u32,
             kept: blocks as u32,
             region: Rect { x: corner.0, y: corner.1, ..plan.region },
-            shown: plan.shown(),
+            shown: plan.image_area(),
             mirrored: plan.flip.into(),
             flipped: plan.vertical_flip.into(),
             fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),

@@ -60,7 +60,7 @@ impl SampleOps {
     }
 
     /// Creates a record that runs all effects of `plan` on the device.
-    pub fn of(plan: &crate::transform::Plan) -> Self {
+    pub fn from_plan(plan: &crate::transform::Plan) -> Self {
         Self::new(&plan.effects, true)
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
         let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
-        let ops = SampleOps::of(&plan);
+        let ops = SampleOps::from_plan(&plan);
         assert_eq!(ops.effects, 2 | 1 << 16);
         let (sum, cut) =
             (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });

@@ -94,7 +94,7 @@ impl Loaded {
 
 fn context() -> Option<Context> {
     match super::stream(0) {
-        Ok(stream) => Some(Context::of(&stream).unwrap()),
+        Ok(stream) => Some(Context::from_stream(&stream).unwrap()),
         Err(e) => {
             crate::require::missing("cuda", e);
             None

@@ -121,7 +121,7 @@ impl Context {
 
     /// Returns the context of `stream`. Fails if there is no driver, or if the context is no longer
     /// usable.
-    pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
+    pub fn from_stream(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
         exit::register_exit_handler();

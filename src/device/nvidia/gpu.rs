@@ -31,7 +31,7 @@ pub struct Nvidia(pub(crate) Context);
 
 impl Nvidia {
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Result<Self> {
-        Context::of(stream).map(Nvidia)
+        Context::from_stream(stream).map(Nvidia)
     }
 }
 

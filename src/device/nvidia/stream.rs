@@ -51,7 +51,7 @@ impl Stream {
 
     /// Wraps a stream that the program owns. Fails if the stream's context is no longer usable.
     pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
-        let context = Context::of(stream)?;
+        let context = Context::from_stream(stream)?;
         capture::remember(stream);
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }

@@ -83,7 +83,7 @@ impl PrefetchNotifier {
             guarded(|| Ok(next_schedule.next_batch_of_sample(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
         let prefetch_bytes = shared.runtime.scratch.plan().source_bytes;
-        let lookahead = Lookahead::drawn(prefetch_bytes, batch_count, list_samples).with_next(next_position);
+        let lookahead = Lookahead::with_draws(prefetch_bytes, batch_count, list_samples).with_next(next_position);
         let prefetcher = guarded(|| Ok(recipe.read_source.prefetcher(lookahead)));
         if let (Ok(Some(_)), Some(live_order)) = (&prefetcher, schedule.live_order()) {
             live_order.set_read_ahead();

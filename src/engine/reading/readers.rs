@@ -280,7 +280,7 @@ impl ReadStage {
             // `tracing` subscriber, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
                 let cancel_token = self.runtime.cancel_token(part.header().run);
-                cancel_token.during(|| self.read_part(index, part_receiver, &part, &mut prefetched_samples));
+                cancel_token.run(|| self.read_part(index, part_receiver, &part, &mut prefetched_samples));
                 Ok(())
             });
             send_part(part, prefetched_samples);

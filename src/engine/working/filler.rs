@@ -551,7 +551,7 @@ impl<'a> PartFiller<'a> {
         }
         let image_area =
             |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
-        part.meta(row).shown = plan.map(image_area).unwrap_or_default();
+        part.meta(row).image_area = plan.map(image_area).unwrap_or_default();
         Ok(())
     }
 

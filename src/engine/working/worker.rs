@@ -80,14 +80,13 @@ impl Worker {
             meta.key.clear();
             meta.clear_texts();
             (meta.damaged, meta.damaged_in_fields, meta.replaced) = (0, 0, None);
-            meta.shown = Rect::default();
+            meta.image_area = Rect::default();
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
         // logger. Finish the batch anyway, so that its slot is not lost.
         let cancel_token = self.runtime.cancel_token(part.header().run);
         let result = guarded(|| {
-            cancel_token
-                .during(|| self.fill_rows(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
+            cancel_token.run(|| self.fill_rows(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
             Ok(())
         });
         if let Err(e) = result {
@@ -137,7 +136,7 @@ impl Worker {
             self.runtime.counters.worker(self.index).counts().device_failed_samples.bump();
             let watched_request = request.clone();
             let cancel_token = CancelToken::new(move || !watched_request.is_wanted());
-            let result = guarded(|| cancel_token.during(|| self.redecode_sample(&mut part, row, request)));
+            let result = guarded(|| cancel_token.run(|| self.redecode_sample(&mut part, row, request)));
             if let Err(e) = result {
                 part.meta(row).fault = Some(e);
             }

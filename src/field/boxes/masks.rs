@@ -137,7 +137,8 @@ fn draw_mask(
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, source_mask).map_err(|e| field.at_field(&e))?;
     // `source_mask` is column-major, in the coordinates of the annotated image.
-    let (width, image_area, source_height) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
+    let (width, image_area, source_height) =
+        (plan.output.width as usize, plan.image_area(), frame.size().height as usize);
     let (column_stride, row_stride) = if frame.is_transposed() { (1, source_height) } else { (source_height, 1) };
     out.fill(0);
     // A mask may extend beyond its box, so the whole visible area is copied.

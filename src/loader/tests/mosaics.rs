@@ -148,7 +148,7 @@ pub(in crate::loader) fn draw_tile(truth: &Truth, plan: &Plan) -> Shown {
 
 fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut Shown) {
     let side = SIDE as usize;
-    let Rect { x, y, width, height } = plan.shown();
+    let Rect { x, y, width, height } = plan.image_area();
     let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
     let mut alone = vec![0; side * side * 3];
     if width * height > 0 {

@@ -42,7 +42,7 @@ fn pad_to_keeps_rejects_or_shrinks_images() {
     let fixed = || Augment::pad_to(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
-        (plan.crop, plan.shown(), plan.output)
+        (plan.crop, plan.image_area(), plan.output)
     };
     let full_area = |width, height| Rect::new(0, 0, width, height);
     let output = Size::new(40, 30);
@@ -170,7 +170,10 @@ fn mirrored_images_stay_in_the_upper_left_corner() {
         let augment = augment.flip(0.5).vertical_flip(0.5);
         for sample in 0..60 {
             let plan = augment.plan(Size::new(50, 30), &mut Rng::new(1, 0, sample)).unwrap();
-            assert!(plan.shown().size() != plan.output && (plan.shown().x, plan.shown().y) == (0, 0), "{plan:?}");
+            assert!(
+                plan.image_area().size() != plan.output && (plan.image_area().x, plan.image_area().y) == (0, 0),
+                "{plan:?}"
+            );
             assert_eq!(plan.target.is_within(plan.output), plan.column(0).is_some() && plan.row(0).is_some());
         }
     }

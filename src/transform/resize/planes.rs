@@ -46,7 +46,7 @@ impl Planes {
         };
         self.x_axis.prepare(key(width, columns, target.width, plan.flip));
         self.y_axis.prepare(key(height, rows, target.height, plan.vertical_flip));
-        let (x, y, span, image_area) = (x as usize, y as usize, self.x_axis.span(), plan.shown());
+        let (x, y, span, image_area) = (x as usize, y as usize, self.x_axis.span(), plan.image_area());
         resize(&mut self.row, span.len() * channels, 0.0);
         let stride = plan.output.width as usize * channels;
         let rows = out.chunks_exact_mut(stride).skip(image_area.y as usize).take(image_area.height as usize);

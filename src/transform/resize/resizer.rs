@@ -65,7 +65,7 @@ impl Resizer {
     /// pixels are not inside `plan.region`.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, Some(plan.fill))?;
-        plan.border.extend(dst, plan.shown(), plan.output);
+        plan.border.extend(dst, plan.image_area(), plan.output);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Resizer {
     }
 
     fn pick_nearest(&mut self, plan: &Plan) -> Result<()> {
-        let (image_area, region) = (plan.shown(), plan.region);
+        let (image_area, region) = (plan.image_area(), plan.region);
         let is_outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
         self.x_axis.pick_positions(
             (image_area.x..image_area.x + image_area.width)
@@ -251,7 +251,7 @@ fn target_rows<'a>(
             bytes.as_chunks_mut().0.fill(fill);
         }
     };
-    let image_area = plan.shown();
+    let image_area = plan.image_area();
     let [x, y, width, height, outputs] =
         [image_area.x, image_area.y, image_area.width, image_area.height, plan.output.width].map(|v| v as usize);
     let (above, rest) = dst.split_at_mut(y * outputs * 3);

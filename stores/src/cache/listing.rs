@@ -112,7 +112,7 @@ impl Listing {
             let spawn = |object| {
                 let (stop, check) = (stop.clone(), &check);
                 let thread = std::thread::Builder::new().spawn_scoped(scope, move || match stop {
-                    Some(stop) => stop.during(|| check(object)),
+                    Some(stop) => stop.run(|| check(object)),
                     None => check(object),
                 });
                 // If a thread cannot be spawned, send the request from this thread.

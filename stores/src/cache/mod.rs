@@ -143,14 +143,14 @@ impl Cache {
 
     /// Returns the counters of all reads in this process through caches with this folder and these
     /// limits.
-    pub fn counts(&self) -> Counts {
-        self.0.counts()
+    pub fn stats(&self) -> CacheStats {
+        self.0.stats()
     }
 }
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Cache").field(&self.counts()).finish()
+        f.debug_tuple("Cache").field(&self.stats()).finish()
     }
 }
 
@@ -166,13 +166,13 @@ struct CacheKey {
 /// Counters of one process's reads through a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Counts {
-    /// Number of reads from memory.
-    pub memory: u64,
+pub struct CacheStats {
+    /// Number of reads served from memory.
+    pub memory_hits: u64,
     /// Number of bytes read from memory.
     pub memory_bytes: u64,
-    /// Number of reads from the folder.
-    pub disk: u64,
+    /// Number of reads served from the folder.
+    pub disk_hits: u64,
     /// Number of bytes read from the folder.
     pub disk_bytes: u64,
     /// Number of reads from the store that were offered to the cache.
@@ -185,7 +185,7 @@ pub struct Counts {
     pub damaged: u64,
 }
 
-impl Counts {
+impl CacheStats {
     /// Returns the fraction of the bytes, from 0 to 1, that came from the cache, or `None` before
     /// the first read.
     pub fn hit_rate(&self) -> Option<f64> {

@@ -18,7 +18,7 @@ use warpfeed_sources::{Error, Result};
 use super::block::{self, BlockRange};
 use super::eviction::{Index, Key, Owner};
 use super::folder::{Folder, Journal, Record};
-use super::{Counts, files, listing};
+use super::{CacheStats, files, listing};
 
 pub(super) struct TieredCache {
     folder: Option<Folder>,
@@ -445,9 +445,9 @@ impl TieredCache {
         loader_ids.get(&id).into_iter().for_each(|&id| index.set_position(dataset, id, batch));
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn stats(&self) -> CacheStats {
         let counts = &self.counts;
-        let [memory, memory_bytes, disk, disk_bytes, misses, missed_bytes, written_bytes, damaged] = [
+        let [memory_hits, memory_bytes, disk_hits, disk_bytes, misses, missed_bytes, written_bytes, damaged] = [
             &counts.memory_hits,
             &counts.memory_bytes,
             &counts.disk_hits,
@@ -458,7 +458,7 @@ impl TieredCache {
             &counts.damaged,
         ]
         .map(|count| count.load(Relaxed));
-        Counts { memory, memory_bytes, disk, disk_bytes, misses, missed_bytes, written_bytes, damaged }
+        CacheStats { memory_hits, memory_bytes, disk_hits, disk_bytes, misses, missed_bytes, written_bytes, damaged }
     }
 }
 
@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(cache.get(&object, 0, &mut [0; 9]), None);
         offer();
         assert_eq!(cache.get(&object, 0, &mut [0; 9]), Some(Tier::Folder));
-        assert_eq!(cache.counts().written_bytes, 18);
+        assert_eq!(cache.stats().written_bytes, 18);
     }
 
     #[test]

@@ -156,13 +156,13 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         epochs(&store, BatchIndex::default(), 6 * SAMPLES / 10);
         let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
         assert!(written <= limit, "{written} bytes are cached, but the limit is {limit}");
-        let counts = cache.counts();
+        let counts = cache.stats();
         assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * dataset_bytes);
         if limit > dataset_bytes {
             assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (dataset_bytes, Some(5.0 / 6.0)));
             let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
+            assert_eq!((objects.bytes.load(Relaxed), again.stats().hit_rate()), (dataset_bytes, Some(1.0)));
         }
         // The cache does not know the order of these reads.
         let object = store.object("mem://set/x").unwrap();
@@ -193,10 +193,10 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     let cache = Cache::open(folder.path(), pages / 3).unwrap();
     let store = cache.store(Objects::new(1));
     let index = epochs(&store, BatchIndex::default(), SAMPLES / 10);
-    let before = cache.counts();
+    let before = cache.stats();
     epochs(&store, index, 20 * SAMPLES / 10);
-    let counts = cache.counts();
-    let hits = (counts.disk - before.disk) as f64 / (20 * SAMPLES) as f64;
+    let counts = cache.stats();
+    let hits = (counts.disk_hits - before.disk_hits) as f64 / (20 * SAMPLES) as f64;
     assert!(hits > 0.31, "{hits:.3}");
     // An LRU cache would miss, and write, nearly every block that it reads.
     assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
@@ -224,7 +224,7 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
 fn check_folder(folder: &Path, limit: u64) {
     let cache = open_as_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
-    assert_eq!(cache.counts().damaged, 0);
+    assert_eq!(cache.stats().damaged, 0);
     let contents = check(folder).unwrap();
     assert_eq!((contents.damaged, &contents.others[..]), (0, &[][..]));
     assert!(contents.bytes <= limit, "{} bytes are cached, but the limit is {limit}", contents.bytes);
@@ -319,7 +319,7 @@ fn a_damaged_block_is_fetched_again() {
     }
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * offset_of(SAMPLES)));
+    assert_eq!((cache.stats().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * offset_of(SAMPLES)));
     check_folder(folder.path(), 1 << 30);
     fs::write(&paths[0].0, "").unwrap();
     let mut bytes = fs::read(&paths[1].0).unwrap();
@@ -344,7 +344,7 @@ fn a_block_that_cannot_be_opened_is_not_damaged() {
     let before = objects.bytes.load(Relaxed);
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     assert!(objects.bytes.load(Relaxed) > before, "the bytes are fetched");
-    assert_eq!(cache.counts().damaged, 0);
+    assert_eq!(cache.stats().damaged, 0);
     assert!(path.is_symlink(), "the file is kept");
 }
 
@@ -467,7 +467,7 @@ fn objects_without_a_strong_version_are_not_cached() {
 fn reads_continue_if_the_folder_is_read_only() {
     let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
+    assert_eq!((cache.stats().written_bytes, cache.stats().disk_hits), (0, 0));
 
     // A file in place of the folder `partial` makes writes fail for any user.
     let folder = tempfile::tempdir().unwrap();
@@ -478,7 +478,11 @@ fn reads_continue_if_the_folder_is_read_only() {
     fs::remove_dir_all(folder.path().join("partial")).unwrap();
     fs::write(folder.path().join("partial"), "").unwrap();
     epochs(&store, BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (block_count, 30), "existing blocks are still read");
+    assert_eq!(
+        (blocks(folder.path()).len(), cache.stats().disk_hits),
+        (block_count, 30),
+        "existing blocks are still read"
+    );
 }
 
 /// This test needs the permission to mount a file system. Without it, only the previous test covers
@@ -499,14 +503,14 @@ fn reads_continue_if_the_disk_is_full() {
         let path = folder.path().join("cache");
         let cache = Cache::open(&path, 1 << 30).unwrap();
         epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
-        assert!(cache.counts().disk > 0 && !blocks(&path).is_empty());
+        assert!(cache.stats().disk_hits > 0 && !blocks(&path).is_empty());
         assert!(files(&path.join("partial")).is_empty(), "a partial block remains");
         let contents = check(&path).unwrap();
         assert_eq!((contents.damaged, contents.others.len()), (0, 0));
         assert!(mount("remount,ro"));
         let cache = open_as_another_process(&path, 1 << 30);
         epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
-        assert_eq!((cache.counts().disk, cache.counts().written_bytes), (contents.blocks, 0));
+        assert_eq!((cache.stats().disk_hits, cache.stats().written_bytes), (contents.blocks, 0));
     });
     assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
     run.unwrap();

@@ -103,8 +103,8 @@ fn batches_through_the_cache_equal_those_of_local_files() {
             let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
             assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}, again");
         }
-        let counts = cache.counts();
-        assert!(counts.missed_bytes > 0 && (limit == 0 || counts.disk > 0), "{counts:?}");
+        let counts = cache.stats();
+        assert!(counts.missed_bytes > 0 && (limit == 0 || counts.disk_hits > 0), "{counts:?}");
     }
 }
 
@@ -120,11 +120,11 @@ fn cached_bytes_are_not_fetched_again() {
         Loader::new("mem://set").stores(stores).rank(rank, world).local_world_size(world)
     };
     batches(loader(0, 1), 1);
-    let before = cache.counts();
+    let before = cache.stats();
     batches(loader(0, 1), 3);
     batches(loader(1, 2), 2);
-    let counts = cache.counts();
-    assert_eq!((counts.misses, counts.disk - before.disk), (before.misses, 3 * 96 + 96));
+    let counts = cache.stats();
+    assert_eq!((counts.misses, counts.disk_hits - before.disk_hits), (before.misses, 3 * 96 + 96));
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn warming_fills_the_cache_for_the_loader() {
     let mut read_count = 0;
     warm(&*source, || read_count += 1).unwrap();
     assert_eq!((read_count, show(folder.path()).unwrap().blocks), (96, 96));
-    let before = cache.counts();
+    let before = cache.stats();
     batches(Loader::new("mem://set").store("mem", store), 1);
-    let counts = cache.counts();
-    assert_eq!((counts.disk - before.disk, counts.misses - before.misses), (96, 0));
+    let counts = cache.stats();
+    assert_eq!((counts.disk_hits - before.disk_hits, counts.misses - before.misses), (96, 0));
     assert_eq!(open(folder.path()).err().map(|e| e.is_transient()), Some(false), "a cache is not a dataset");
 }

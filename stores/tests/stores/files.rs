@@ -390,7 +390,7 @@ fn opening_can_be_canceled_while_another_process_evicts() {
     let (is_canceled, (send, opened)) = (canceled.clone(), std::sync::mpsc::channel());
     let stop = CancelToken::new(move || is_canceled.load(SeqCst) > 0);
     thread::spawn(move || {
-        let result = stop.during(|| options.open("mem://set").map(|_| ()));
+        let result = stop.run(|| options.open("mem://set").map(|_| ()));
         send.send(result)
     });
     thread::sleep(Duration::from_millis(200));

@@ -142,7 +142,7 @@ fn a_hub_listing_is_complete_or_fails() {
     let start_time = Instant::now();
     let stop = CancelToken::new(move || start_time.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
-    assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
+    assert!(stop.run(|| set("never", vec![commit.clone()], pages)).is_err());
     // Without the cancellation, the retries would take more than 40 seconds.
     assert!(start_time.elapsed() < Duration::from_secs(30));
 }

@@ -59,7 +59,7 @@ fn closing_does_not_wait_for_a_silent_server() {
     let stop = CancelToken::new(move || is_requested.load(Ordering::SeqCst));
     let options = Options::new().stores(warpfeed_stores::all());
     thread::scope(|scope| {
-        let opening = scope.spawn(|| stop.during(|| options.open(&url).map(|_| ())));
+        let opening = scope.spawn(|| stop.run(|| options.open(&url).map(|_| ())));
         thread::sleep(Duration::from_millis(200));
         let start_time = Instant::now();
         requested.store(true, Ordering::SeqCst);

@@ -87,9 +87,9 @@ fn a_server_yields_the_samples_of_the_files_despite_faults() {
         let options = Options::new().stores(cache.stores(warpfeed_stores::all()));
         let source = options.open("s3://bucket/one").unwrap();
         let sample = read_with_prefetch(&*source).remove(0);
-        (sample.as_sample().unwrap().image().unwrap().1.to_vec(), cache.counts())
+        (sample.as_sample().unwrap().image().unwrap().1.to_vec(), cache.stats())
     };
-    assert_eq!((cached().0, cached().1.disk), (b"here!".to_vec(), 1));
+    assert_eq!((cached().0, cached().1.disk_hits), (b"here!".to_vec(), 1));
     assert!(
         warpfeed_stores::show(folder.path()).unwrap().sets.contains_key(&format!("s3://bucket/one/cat at {address}"))
     );

@@ -17,7 +17,8 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     // Skip the resolution in pixels per inch, the number of frames per sample, the name of the
     // compressor, the bit depth, and reserved fields.
     fields.take(50)?;
-    let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
+    let mut config =
+        CodecConfig { codec: Codec::from_mp4_code(entry.kind), width, height, record: Vec::new(), color: None };
     for atom in Atoms(fields.remaining) {
         let atom = atom?;
         match &atom.kind {

@@ -16,7 +16,7 @@ use crate::format;
 use crate::machine::bytes::{Bytes, grow_to};
 use crate::machine::hash::fnv1a;
 use crate::machine::index_file;
-use crate::machine::{CancelToken, during};
+use crate::machine::{CancelToken, run_with_token};
 use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
 use crate::storage::ahead::Remote;
@@ -62,7 +62,7 @@ fn map_in_parallel<T: Send, S: Sync>(
         .build()
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
     let stop = CancelToken::current();
-    let map = |item| during(stop.clone(), || map(item));
+    let map = |item| run_with_token(stop.clone(), || map(item));
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(map).collect()))
 }
 

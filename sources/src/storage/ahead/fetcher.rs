@@ -287,7 +287,7 @@ impl Fetcher {
         // This thread may block in `fetch`, so a different one must send the remaining requests.
         self.resume(guard);
         // If `fetch` panics, dropping `completion` calls `handle_response` with an error.
-        let fetch = || self.cancel_token.during(|| self.store.fetch(self.ranges.object(object), range, completion));
+        let fetch = || self.cancel_token.run(|| self.store.fetch(self.ranges.object(object), range, completion));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
 }

@@ -439,11 +439,11 @@ mod tests {
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         let started = Instant::now();
-        check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).during(unpack));
+        check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).run(unpack));
         other.unlock().unwrap();
         // The eleventh check is in the middle of the file.
         let checks = AtomicUsize::new(0);
-        check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
+        check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).run(unpack));
         decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap();
     }
 
