@@ -1,5 +1,5 @@
-//! The test data of all adaptors. In each adaptor, `tests/samples/mod.rs` is a symlink to
-//! `adaptors/shared/samples.rs`, so that packaged crates contain this file.
+//! The test data of all adaptors. Each adaptor has a symlink to this file, because a package cannot
+//! contain files outside its folder.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
@@ -26,7 +26,7 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// An epoch has six batches of 8 samples, followed by one of 2.
+/// Returns a loader whose epochs have six batches of 8 samples and one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

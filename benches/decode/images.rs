@@ -1,5 +1,5 @@
-//! The images of the benchmark, photographs or generated. Each has three forms: plain, packed, and
-//! pre-cropped for decoders that cannot skip segments.
+//! The images of the benchmark: photographs, or generated images. Each has three forms: plain, with
+//! restart markers ("packed"), and cut to the crop for decoders that cannot skip restart intervals.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// A JPEG of only the segments that the crop needs, and its size in pixels.
+    /// A JPEG of only the restart intervals that the crop needs, and its size in pixels.
     pub(super) cropped: (Vec<u8>, Size),
 }
 
-/// Returns at most 160 baseline photographs from the folder in `WARPFEED_PHOTOS`, or generated
+/// Returns at most 160 baseline photographs from the folder `WARPFEED_PHOTOS`, or generated
 /// images if the variable is not set.
 pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
@@ -52,7 +52,7 @@ fn list_files(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Encodes shapes and noise that compress to about as many bytes per pixel as a photograph.
+/// Returns a JPEG of shapes and noise, with about as many bytes per pixel as a photograph.
 fn generate(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
@@ -77,7 +77,8 @@ impl Image {
         let is_valid = |k: &u32| mcus_per_row.is_multiple_of(*k) && (3..=8).contains(&(mcus_per_row / k));
         let interval = (1..=mcus_per_row).find(is_valid).unwrap_or(mcus_per_row);
         let packed = libjpeg::with_restarts(&plain, interval, false).ok()?;
-        // The crop below refers to the stored image, so rotated images are skipped.
+        // The crop below refers to the stored image, so skip images whose orientation swaps the
+        // width and the height.
         if stored_size != size {
             return None;
         }
@@ -87,7 +88,8 @@ impl Image {
     }
 }
 
-/// Cuts the file down to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
+/// Cuts the file down to the restart intervals of `crop`, with a margin of one MCU if chroma is
+/// subsampled.
 fn cut_to_crop(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = segment_offset(jpeg, 0xda).expect("a file has a scan");
     let scan_data = scan + 2 + u16_at(jpeg, scan + 2) as usize;

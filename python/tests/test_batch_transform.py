@@ -43,7 +43,7 @@ def test_a_pair_may_become_a_dict_and_a_dict_a_pair(mini: str) -> None:
     assert np.array_equal(batch.images, images) and np.array_equal(batch.labels, labels + 1)
 
 
-def test_soft_labels_train_as_a_pair_by_one_transform(mini: str) -> None:
+def test_a_transform_returns_images_with_soft_labels(mini: str) -> None:
     mixed = {**OPTIONS, "augment": Augment.train(32).mix(Mix.mixup(0.2)), "soft_labels": (4, 0.1)}
     for images, rows in Loader(mini, batch_transform=lambda fields: (fields["image"], fields["soft_label"]), **mixed):
         assert images.shape[0] == rows.shape[0] and rows.shape[1] == 4
@@ -94,7 +94,7 @@ def test_a_transform_gets_its_named_parameters_and_seed(mini: str) -> None:
     assert len(set(seeds)) == len(seeds) == 2 * 2 * 2 * 2 and all(0 <= seed < 1 << 63 for seed in seeds)
 
 
-def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
+def test_unlabeled_data_needs_no_option_to_open(mini: str) -> None:
     loader = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
                     fields={"emb": NdArray("f32", [2])})  # fmt: skip
     for batch in loader:

@@ -30,7 +30,7 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Each validation covers all images once.
+    # Each validation run sees every image once.
     assert "of 64 correct after 8 steps" in run_example("lightning_module", mini)
 
 

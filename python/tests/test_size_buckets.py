@@ -29,7 +29,8 @@ def folder(tmp_path_factory):
 
 
 def bucket(height, width):
-    """Returns the bucket of an image, found by comparing all buckets."""
+    """Returns the bucket with the closest aspect ratio. Among several, returns the largest that
+    has no more pixels than the image, or else the smallest."""
     distance = [abs(math.log(w / h) - math.log(width / height)) for h, w in SIZES]
     close = [size for size, d in zip(SIZES, distance, strict=True) if d <= min(distance) + 1e-9]
     fitting = [size for size in close if size[0] * size[1] <= height * width]
@@ -44,7 +45,7 @@ def cover(image, height, width):
     return np.asarray(image.resize(resized, Image.BILINEAR).crop((left, top, left + width, top + height)))
 
 
-def test_size_buckets_equal_images_cropped_by_pillow(folder):
+def test_images_in_size_buckets_equal_crops_by_pillow(folder):
     files = sorted((folder / "class").iterdir())
     sizes = image_sizes(folder)
     assert sizes == [Image.open(file).size[::-1] for file in files]

@@ -1,5 +1,5 @@
-"""Tests the integrations with Lightning, Hugging Face's `Trainer` and accelerate: a run that is
-stopped after any step and resumed gets the same samples as an uninterrupted run."""
+"""Tests the integrations with Lightning, Hugging Face's `Trainer` and accelerate: a resumed run gets
+the same samples as an uninterrupted run, and resuming a different run fails."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_data_module_of_lightning_resumes_after_the_same_batch(
     trainer(num_sanity_val_steps=0).fit(again, resumed, ckpt_path=tmp_path / "stopped.ckpt", weights_only=False)
     assert again.seen == expected[stop:]
     assert again.validated == 64 * (1 if stop > 4 else 2 if stop < 4 else again.validated // 64)
-    assert resumed._loaders == {}, "a loader is open after `fit`"
+    assert resumed._loaders == {}, "`fit` must close all loaders"
 
 
 def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, module: Any, tmp_path: Path) -> None:
@@ -104,19 +104,19 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
     )
     model = module()
     trainer.fit(model, data)
-    assert len(model.seen) == 1 and model.validated == 0, "a trainer without a validation loader has validated"
+    assert len(model.seen) == 1 and model.validated == 0, "without a validation loader, the trainer must not validate"
     message = r"^train=\{'batch_size': 3\}: expected the arguments of a Loader, including 'data'"
     with pytest.raises(ConfigError, match=message):
         DataModule(train={"batch_size": 3})
 
 
-def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: Any) -> None:
+def test_skip_first_batches_of_accelerate_names_the_loaders_method(mini: str, torch: Any) -> None:
     accelerate = need("accelerate")
     expected = whole(mini, 3)
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
         list(accelerate.skip_first_batches(loader, 2))
-    # The loop from accelerate's documentation. Epoch 1 continues after 3 batches.
+    # The loop from accelerate's documentation, resumed after 3 batches of epoch 1.
     actual = []
     for epoch in range(1, 3):
         loader.set_epoch(epoch)
@@ -169,7 +169,7 @@ def test_a_transformers_trainer_resumes_after_any_step(mini: str, trainer: Any, 
         assert again.steps == expected[stop:], stop
         assert again.state.epoch == 2.0 and again.state.global_step == 8
     metrics = [first.evaluate() for _ in range(2)]
-    assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "two evaluations had different batches"
+    assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "evaluations must have the same batches"
 
 
 def test_a_transformers_trainer_resumes_accumulated_gradients(mini: str, trainer: Any, tmp_path: Path) -> None:
@@ -223,11 +223,11 @@ def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> 
         actual = [fingerprint(next(batches)[0]) for _ in range(count)]
         epoch_before, state_before = loader.epoch, loader.state_dict()
         assert loader._position_of(state) == (0, 2)
-        assert loader._position_of({**state, "batch": 4}) == (1, 0), "the end of epoch 0 is not the start of epoch 1"
+        assert loader._position_of({**state, "batch": 4}) == (1, 0), "the end of epoch 0 must be the start of epoch 1"
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
         assert (loader.epoch, loader.state_dict()) == (epoch_before, state_before)
-        assert actual + [fingerprint(images) for images, _ in batches] == expected[4:], "the comparison changed the rest of the epoch"
+        assert actual + [fingerprint(images) for images, _ in batches] == expected[4:], "the comparison must not change the rest of the epoch"
         loader.set_epoch(0)
         assert [fingerprint(images) for images, _ in loader] == expected[:4], count
         assert [fingerprint(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], count
@@ -255,8 +255,8 @@ def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any)
 
 
 def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tmp_path: Path) -> None:
-    """The first run ends while the second is about to skip batches. Meanwhile, torch's `DataLoader`
-    skips batches as usual."""
+    """While two resumed runs overlap, `skip_first_batches` must still work for torch's
+    `DataLoader`."""
     accelerate = need("accelerate")
     transformers = need("transformers")
     import torch

@@ -70,7 +70,7 @@ def test_the_image_may_accompany_the_views(mini: str) -> None:
 def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **OPTIONS)))
     for name in ("image_sizes", "unpadded_images"):
-        with pytest.raises(AttributeError, match="this loader has only views; add the image"):
+        with pytest.raises(AttributeError, match="which this loader does not have; add it"):
             getattr(batch, name)
     options = {**OPTIONS, "augment": Augment.pad_to((300, 300)), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))

@@ -54,15 +54,15 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def ids(self) -> list[int]:
-        """The index of each sample within the whole dataset. :meth:`Loader.sample`,
-        ``loader.dataset[id]`` and the options of the loader use the same indices. If a sample was
-        skipped, its entry is the index of the replacement."""
+        """The index of each sample within the whole dataset, as in ``loader.dataset[index]``,
+        :meth:`Loader.sample` and the options of the loader. If a sample was skipped, this is the
+        index of its replacement."""
         return list(self._require_native().ids())
 
     @property
     def keys_of_samples(self) -> list[str]:
         """The key of each sample, such as ``n01440764/n01440764_10026``. If a sample was skipped,
-        its entry is the key of the replacement."""
+        this is the key of its replacement."""
         return list(self._require_native().keys())
 
     @property
@@ -84,28 +84,28 @@ class _BatchProperties(_other_names.EarlierNames):
         """Height and width of each image, excluding padding.
 
         Raises:
-            AttributeError: if the loader has no images, or only views.
+            AttributeError: if the loader has no field ``image``, or if the batch is a copy.
         """
         return [(height, width) for _, _, width, height in self._image_rects()]
 
     def _image_rects(self) -> list[tuple[int, int, int, int]]:
-        """The rectangle (x, y, width, height) within each image that is not padding."""
+        """The part of each image that is not padding: (x, y, width, height)."""
         native = self._require_native()
         rects: list[tuple[int, int, int, int]] = list(native.image_rects())
         if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
             raise AttributeError(
-                "image_sizes and unpadded_images describe the field 'image', and this loader has only views; add the "
-                "image with fields={'image': Image()}"
+                "image_sizes and unpadded_images describe the field 'image', which this loader does not have; add it "
+                "with fields={'image': Image()}"
             )
         return rects
 
     @property
     def unpadded_images(self) -> list[Any]:
-        """Each image with its padding cropped off, as a view of ``images``. With
-        ``Augment.pad_to``, these views have different sizes.
+        """Each image with its padding cropped off, without a copy. With ``Augment.pad_to``, these
+        images have different sizes.
 
         Raises:
-            AttributeError: if the batch has no field ``image``, or the loader has only views.
+            AttributeError: if the batch has no field ``image``, or is a copy.
         """
         rects, images = self._image_rects(), self._images()
         if images is None or self._delivery is None:
@@ -122,15 +122,15 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). Each
-        sample has this weight in its own mixture, and its partner has ``1 - weight``. None if the
-        batch was not mixed."""
+        """``(weight, rectangle)`` of a batch that was mixed, or None. Each sample has ``weight`` in
+        its own mixture, and its partner has ``1 - weight``. The rectangle (x, y, width, height) is
+        the part of the partner that CutMix pastes; it is None for MixUp."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 
 
 class _CopiedProperties:
-    """A copy of a native batch's properties that does not keep the batch alive."""
+    """A copy of a native batch's properties. The copy does not keep the batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
@@ -140,8 +140,8 @@ class _CopiedProperties:
 
 
 def properties_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch. This is `native`, or, if all fields were
-    copied, a copy of its properties, so that the loader can reuse the memory of the batch."""
+    """Returns an object with the properties of the batch: `native` itself, unless all fields were
+    copied. Then it is a copy of the properties, so that the loader can reuse the batch's memory."""
     return _CopiedProperties(native) if native.copied else native
 
 
@@ -173,9 +173,9 @@ class Batch(_BatchProperties, tuple[Any, ...]):
 
 
 class FieldBatch(_BatchProperties, dict[str, Any]):
-    """A batch whose fields are not exactly an image and a label: a dict of fields by name. As with
-    a :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels`` is
-    ``batch["label"]``."""
+    """A dict of fields by name: the batch of a loader whose fields are not exactly ``image`` and
+    ``label``. As with a :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels``
+    is ``batch["label"]``."""
 
     def __init__(
         self, fields: Any = (), native: Any = None, absent: Any = None, delivery: Delivery | None = None
@@ -189,8 +189,7 @@ class FieldBatch(_BatchProperties, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # `absent` explains why the dataset has no labels or images. Raising the stored exception
-        # itself would create a cycle, because its traceback references this batch.
+        # Raise a copy: the traceback of the stored exception would reference this batch, a cycle.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:

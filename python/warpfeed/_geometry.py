@@ -19,7 +19,7 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
             boxes = warpfeed.boxes_to_source(boxes, batch["geo"], batch["geo.size"])
 
     Args:
-        boxes: left, upper, right and lower edges in pixels of the output images, as a NumPy array
+        boxes: left, top, right and bottom edges in pixels of the output images, as a NumPy array
             or a torch tensor of shape (N, M, 4) for a batch, or (M, 4) for one sample.
         matrix: the batch field of type :class:`Geometry`, of shape (N, 2, 3), or (2, 3) for one
             sample.
@@ -30,7 +30,7 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
     Returns:
         The boxes in pixels of the source images after their EXIF rotation, with the shape and the
         device of ``boxes``. If an image was flipped, edges are swapped so that left is less than
-        right, and upper is less than lower.
+        right, and top is less than bottom.
 
     Raises:
         ValueError: if the shapes of ``boxes`` and ``matrix`` do not match.

@@ -1,8 +1,8 @@
-//! [`BatchedOrder`]: an order that determines the number of samples in each batch.
+//! Orders with batches of different sizes.
 
 use std::ops::Range;
 
-/// An order that determines the number of samples in each batch.
+/// An order that divides each epoch into batches of different sizes.
 pub(crate) trait BatchedOrder: Send + Sync {
     fn num_batches(&self, epoch: u64) -> u64;
 
@@ -10,31 +10,33 @@ pub(crate) trait BatchedOrder: Send + Sync {
 
     fn max_batch_size(&self) -> u64;
 
-    /// Returns the positions of a batch. Positions outside all batches are not delivered.
+    /// Returns the positions of a batch. The loader skips positions that belong to no batch.
     fn positions(&self, epoch: u64, batch: u64) -> Range<u64>;
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64>;
 
-    /// Returns a lower bound on the positions of batch `batch` and of all later batches.
+    /// Returns a lower bound on the positions of batch `batch` and of all later batches, in any
+    /// epoch.
     fn min_position(&self, batch: u64) -> u64;
 
     fn budget(&self) -> Option<u64> {
         None
     }
 
-    /// Empty if the batch size does not depend on the dataset.
+    /// Returns the batch size of each dataset of a mixture. Empty if all
+    /// datasets share one batch size.
     fn dataset_batch_sizes(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Returns `None` if the image size does not depend on the batch.
+    /// Returns the index of a batch's image size, or `None` if all batches have the same size.
     fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
         let _ = (epoch, batch);
         None
     }
 
-    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
-    /// 1 if no sample has that size. Returns `None` if the image size does not depend on the batch.
+    /// Returns the number of samples in the largest batch with image size `size_index`, or 1 if no
+    /// sample has that size. Returns `None` if all batches have the same image size.
     fn max_batch_size_of(&self, size_index: usize) -> Option<u64> {
         let _ = size_index;
         None

@@ -1,5 +1,5 @@
-//! Tests that a forked child that uses its parent's loader or decoder gets an error instead of a
-//! hang, can drop the loader, the decoder and batches, and does not disturb the parent.
+//! Tests that a forked child can drop its parent's loader, decoder and batches without disturbing
+//! the parent. If the child uses the loader or the decoder, it must get an error instead of a hang.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Tests that a database can be opened after another process has enlarged it, that an open `Lmdb`
-//! prevents the writer from reusing pages, and that an epoch fails once the file exceeds the growth
-//! limit.
+//! Tests that a database can be opened after a different process has enlarged it, that an open
+//! `Lmdb` prevents the writer from reusing pages, and that the next epoch fails after the file has
+//! grown by more than the growth limit.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -42,8 +42,8 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
     path
 }
 
-/// Child process: executes one command per line. `FROM END LEN` stores images of `LEN` bytes under
-/// the keys `FROM..END` in one transaction.
+/// Runs in the child process. For each line `START END LEN` of its input, stores images of `LEN`
+/// bytes under the keys `START..END`, in one transaction.
 #[test]
 #[ignore = "started by the other tests"]
 fn write_on_command() {
@@ -115,7 +115,7 @@ fn rewrite(writer: &mut Writer, times: usize) {
 }
 
 #[test]
-fn an_open_source_makes_a_writers_file_grow_until_it_is_dropped() {
+fn a_writers_file_grows_while_a_source_is_open() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
@@ -123,7 +123,7 @@ fn an_open_source_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let alone = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), alone, "freed pages must be reused without an open source");
+    assert_eq!(bytes(), alone, "without an open source, the writer must reuse freed pages");
 
     let source = Lmdb::open(&path).unwrap();
     rewrite(&mut writer, 100);
@@ -140,17 +140,17 @@ fn an_open_source_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let after = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), after, "freed pages must be reused once the source is dropped");
+    assert_eq!(bytes(), after, "after the source is dropped, the writer must reuse freed pages");
 }
 
 #[test]
-fn epochs_end_when_the_file_exceeds_the_growth_limit() {
+fn the_next_epoch_fails_after_growth_beyond_the_limit() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
     let (limited, free) = (Lmdb::open(&path).unwrap().growth_limit(1 << 20), Lmdb::open(&path).unwrap());
     rewrite(&mut writer, 5);
-    assert!(limited.check().is_ok(), "5 commits of 8 pages and the tree above them must be within the limit of 1 MiB");
+    assert!(limited.check().is_ok(), "5 commits of 8 images must stay within the limit of 1 MiB");
     rewrite(&mut writer, 100);
     let error = limited.check().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");

@@ -1,5 +1,5 @@
-//! Tests packing against a naive first-fit packer, and that ranks and resumed runs get the same
-//! rows as one uninterrupted run.
+//! Compares packed rows with a naive first-fit packer, and the rows of ranks and of resumed runs
+//! with the rows of one uninterrupted run.
 
 use std::fs;
 
@@ -183,8 +183,9 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, rows_of_one_run[2..]);
     let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
     assert!(e.cause().contains("the number of source samples differs"), "{e}");
-    // Find other windows that give the same number of rows. Resuming compares only some of the rows,
-    // so test only the windows for which more than 20 keys differ.
+    // Find other windows that give the same number of rows. A resume compares only some of the
+    // keys, and could miss a few differences, so use only windows for which more than 20 keys
+    // differ.
     let rows_of = |window| {
         let source =
             PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window_documents(window)).unwrap();
@@ -202,7 +203,7 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
 }
 
 #[test]
-fn bad_packings_name_the_value_and_the_file() {
+fn errors_quote_bad_packings() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     fs::write(&path, [5_u16, END as u16, 6, 7].map(u16::to_le_bytes).concat()).unwrap();

@@ -1,6 +1,6 @@
-//! Tests that, once the sample table of a video in a store has been read, each group of pictures
-//! takes one request, and that the requests for upcoming samples overlap. A clip that may start
-//! anywhere in a long video must read only the groups of pictures with its frames.
+//! Tests the requests for a video in a store. After the sample table, each group of pictures (GOP)
+//! must take one request, and requests for upcoming samples must overlap. A clip with a random
+//! start must fetch only the GOPs that contain its frames.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ use crate::stores::Objects;
 use crate::support::exit_on_hang;
 
 const LATENCY: Duration = Duration::from_millis(30);
-/// Bytes between two groups of pictures in `one_hour()`, too many for requests to be merged across
-/// them.
+/// Padding in bytes between two GOPs in `one_hour()`. It is too long for requests to be merged
+/// across it.
 const GAP: usize = 8 << 10;
 
 type Request = (String, Range<u64>);
@@ -92,9 +92,9 @@ fn find_atom<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// Creates a video with ten frames per second by repeating a fixture with one group of pictures.
-/// Returns the video and the offset of its media data. `place` adds the packets of a group to the
-/// file, and returns their offsets.
+/// Creates a video with ten frames per second by repeating a fixture with one GOP. Returns the
+/// video and the offset of its media data. `place` appends the packets of a GOP to the media data,
+/// and returns their offsets in it.
 fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -125,7 +125,7 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     for _ in 0..repeats {
         offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
-    // Pad the file, because videos of up to 16 MiB are read as a whole.
+    // Videos of up to 16 MiB are fetched as a whole, so pad the file beyond that.
     data.resize(data.len().max(17 << 20), 0);
     ([find_atom(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
@@ -241,7 +241,7 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
 }
 
 #[test]
-fn a_drawn_clip_has_the_frames_of_the_same_choice() {
+fn read_drawn_matches_the_draw_of_all_frames() {
     let folder = tempfile::tempdir().unwrap();
     let videos = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures");
     fs::create_dir(folder.path().join("x")).unwrap();
@@ -316,10 +316,10 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
 }
 
 #[test]
-fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
+fn interleaved_packets_give_the_frames_of_local_files() {
     exit_on_hang(|| {
-        // The gap after each packet, whether the packets are in reverse order, and whether the
-        // groups of pictures must be prefetched.
+        // Each case has the gap after each packet, whether packets are in reverse order, and
+        // whether the loader is expected to prefetch GOPs.
         for (gap, is_reversed, is_prefetched) in [
             (0, true, true),
             (100, false, true),
@@ -410,12 +410,12 @@ fn a_video_that_changes_in_the_store_is_an_error() {
 }
 
 #[test]
-fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
+fn frames_lost_by_truncation_in_a_store_are_errors() {
     exit_on_hang(|| {
         let (folder, store, ..) = long_video();
         let mut file = one_hour().0;
         file.truncate(file.len() / 2);
-        assert!(file.len() > 16 << 20, "the video is read by groups");
+        assert!(file.len() > 16 << 20, "the video must be too large to be fetched as a whole");
         store.objects.put("mem://set/a.mp4", file);
         let options = ClipsOptions::new(3).clips_per_video(20);
         let store_options = Options::new().store("mem", Arc::new(store));
@@ -451,8 +451,8 @@ fn frames_of_robots_in_a_store_are_prefetched() {
         let (folder, store) = (fixture("lerobot").join("v30_video"), SlowStore::default());
         for (path, mut bytes) in files(&folder, Path::new("")) {
             if path.extension().is_some_and(|extension| extension == "mp4") {
-                // The prefetch budget is at most the size of the files, so enlarge the small
-                // fixtures.
+                // The prefetch budget cannot exceed the size of the files, and the fixtures are
+                // too small.
                 bytes.extend(atom(b"free", &vec![0; 1 << 20]));
             }
             store.objects.put(&format!("mem://arm/{}", path.display()), bytes);
@@ -471,7 +471,7 @@ fn frames_of_robots_in_a_store_are_prefetched() {
             (0..2).flat_map(|epoch| batches.epoch(epoch).map(all).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
         let is_video = |(url, _): &&Request| url.ends_with(".mp4");
-        // The last order returns to the group of pictures of its first frame.
+        // The second list of deltas returns to the GOP of its first frame.
         for deltas in [[-3, 0, 1], [0, -3, 1]] {
             let options = LeRobotOptions::new().delta_indices(cameras[0], deltas);
             let local = batches(LeRobot::open_with(&folder, &options, &Options::new()).unwrap());

@@ -1,5 +1,5 @@
-//! [candle](https://docs.rs/candle-core) tensors from the batches of
-//! [warpfeed](https://docs.rs/warpfeed).
+//! Copies batches of [warpfeed](https://docs.rs/warpfeed) into
+//! [candle](https://docs.rs/candle-core) tensors.
 //!
 //! ```
 //! use candle_core::Device;
@@ -25,22 +25,20 @@
 //! # }
 //! ```
 //!
-//! The tensors own their memory, so you may keep them. When you drop the batch, its memory returns
-//! to the loader.
+//! A candle tensor owns its memory and cannot refer to the loader's, so batches are copied. You may
+//! keep the tensors. When you drop the batch, its memory returns to the loader.
 //!
 //! | batch | device of the tensor | copies |
 //! |---|---|---|
 //! | `HostBatch` | `Device::Cpu` | one, in host memory |
-//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)); the CUDA driver first copies a pageable batch in host memory |
+//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)); the CUDA driver first copies a pageable batch to a buffer in host memory |
 //! | `CudaBatch` | the batch's device | one, on the device, on the tensor's stream |
-//!
-//! A candle tensor owns its memory, so it cannot refer to the loader's memory.
 //!
 //! # CUDA
 //!
-//! The `cuda` feature needs `nvcc` to build candle's kernels. If you pass [`stream`] to
-//! `Loader::cuda`, the loader and candle share a stream, and no events are needed to order work on
-//! the tensors.
+//! The `cuda` feature needs `nvcc` to build candle's kernels. If you pass [`stream`]`(&device)?` to
+//! `Loader::cuda`, the loader and candle share a stream, and their work needs no CUDA events for
+//! synchronization.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use candle_core::Device;

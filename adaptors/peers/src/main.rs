@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Every loader decodes an image, resizes its shorter side to 224 pixels, crops the central
-//! 224x224, normalizes to `f32`, and batches 64 images as (N, 3, 224, 224) with their labels. It
-//! uses two workers; candle's `Batcher` is also measured with one thread. The program first
-//! compares 128 images and their labels, and stops if labels differ, or if pixels differ by more
-//! than rounding explains.
+//! 224x224, normalizes to `f32`, and batches 64 images as (N, 3, 224, 224) with their labels. Each
+//! loader uses two workers; candle's `Batcher` is also measured with one thread. The program first
+//! compares 128 images of each loader, and stops if labels or numbers of images differ, or if the
+//! mean pixel difference is larger than rounding explains.
 
 mod burn;
 mod candle;
@@ -33,7 +33,7 @@ const COMPARED_IMAGES: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255. Decoders and resize filters
 /// round differently.
 const MAX_DIFFERENCE: f32 = 1.5;
-/// A measurement runs whole epochs until this much time has passed.
+/// Minimum duration of a measurement, which consists of whole epochs.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -84,8 +84,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops for candle and burn. Like `Augment::eval`, it computes sizes and offsets as
-/// torchvision's `Resize` and `CenterCrop` do.
+/// The preprocessing of the candle and burn baselines. Like `Augment::eval`, it computes sizes and
+/// offsets as torchvision's `Resize` and `CenterCrop` do.
 fn resize_and_crop(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -95,7 +95,8 @@ fn resize_and_crop(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Prints the mean pixel difference. Fails if it exceeds [`MAX_DIFFERENCE`], or if labels differ.
+/// Prints the mean pixel difference. Fails if it exceeds [`MAX_DIFFERENCE`], or if labels or
+/// numbers of images differ.
 fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
     if expected.1 != actual.1 || expected.0.len() != actual.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
@@ -108,7 +109,7 @@ fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
         "{name}: {} images, mean absolute difference {mean_difference:.2} (levels are 0 to 255)",
         expected.1.len()
     );
-    // Written so that NaN fails.
+    // NaN must fail, so check `<=` instead of its opposite.
     let is_close = mean_difference <= MAX_DIFFERENCE;
     if !is_close {
         return Err(format!("{name}: the mean pixel difference exceeds {MAX_DIFFERENCE} levels").into());

@@ -5,8 +5,8 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, the loader
-//! delivers batches in the memory of this GPU.
+//! The example trains on the first GPU that libtorch finds, or on the CPU. With the `cuda` feature,
+//! the loader delivers batches in the GPU's memory.
 //!
 //! Without PATH, the exit code is 0 only if the held-out accuracy is well above chance.
 
@@ -40,8 +40,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two 3x3 convolutions, and a 1x1 convolution as the shortcut, as in "Deep Residual Learning for
-/// Image Recognition", 2015.
+/// A residual block ("Deep Residual Learning for Image Recognition", 2015): two 3x3 convolutions,
+/// with a 1x1 convolution as the shortcut.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
     let conv = |name: &str, inputs, side: i64, stride| {
         let config = nn::ConvConfig { padding: side / 2, stride, bias: false, ..Default::default() };
@@ -64,7 +64,7 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = open_and_train(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // Written so that NaN fails.
+    // NaN must fail, so check `>` instead of its opposite.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
@@ -73,6 +73,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
+/// Returns the held-out accuracy after the last epoch.
 fn open_and_train(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
     #[cfg(feature = "cuda")]

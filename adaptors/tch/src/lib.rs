@@ -20,14 +20,15 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the loader's memory without a copy, and keeps the buffer ("slot") of its batch
-//! in use. So does every tensor that shares its storage, such as a `shallow_clone`, a `view`, or a
-//! tensor saved for the backward pass. The slot is refilled after the last of them is dropped.
+//! A tensor shares the memory of the loader's buffer ("slot"), without a copy. The loader refills
+//! the slot after you drop the last tensor that shares it: the tensor itself, a `shallow_clone`, a
+//! `view`, or a tensor saved for the backward pass.
 //!
 //! - While your tensors keep all slots in use, the loader cannot load another batch, and fails
 //!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
 //!   `images.copy()` and drop the tensor.
-//! - You may write to a tensor (`images.fill_(0.0)`), because the loader does not read its memory.
+//! - You may write to a tensor (`images.fill_(0.0)`), because the loader never reads a delivered
+//!   slot.
 //! - `images.to_device(Device::Cuda(0))` uploads the images. From page-locked memory
 //!   ([`Loader::pinned`](warpfeed::Loader::pinned)), `to_device_` can upload them asynchronously,
 //!   and the tensor may be dropped immediately.
@@ -40,7 +41,7 @@
 //!
 //! # CUDA
 //!
-//! With the `cuda` feature, pass [`stream`]`(device)`, libtorch's current stream, to
+//! With the `cuda` feature, pass libtorch's current stream, [`stream`]`(device)`, to
 //! [`Loader::cuda`](warpfeed::Loader::cuda).
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
@@ -56,8 +57,8 @@
 //! ```
 //!
 //! If the loader was opened with a different stream, libtorch's stream waits for each batch. A
-//! tensor may be dropped on any thread at any time. Its memory is not reused until the device has
-//! finished all work that was submitted before the drop.
+//! tensor may be dropped on any thread at any time. The loader does not reuse its memory until the
+//! device has finished all work that was submitted before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",

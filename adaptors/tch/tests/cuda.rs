@@ -1,7 +1,7 @@
-//! Tests that tensors of device batches share the batch's memory and equal host batches, whichever
-//! stream the loader uses. Their memory must not be reused until the device has finished all work
-//! that reads it, and the last tensor on it has been dropped. Tensors that libtorch uploads from
-//! page-locked batches must equal host batches too.
+//! Tests tensors of device batches, on libtorch's stream and on a separate one. They must share the
+//! batch's memory and equal host batches. The loader must not reuse the memory while a tensor
+//! shares it, or while the device still reads it. Uploads from page-locked batches must equal host
+//! batches.
 //!
 //! Without a driver, the tests are skipped, or fail if `WARPFEED_REQUIRE` contains `cuda`.
 #![cfg(feature = "cuda")]
@@ -32,7 +32,7 @@ fn streams() -> Option<[Arc<CudaStream>; 2]> {
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// Returns the tensor's bytes in logical (row-major) order, as torch reads them.
+/// Returns the tensor's bytes in logical (row-major) order.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -131,7 +131,7 @@ fn fields_are_returned_by_name() {
 }
 
 #[test]
-fn dropped_tensors_are_read_before_memory_is_reused() {
+fn memory_is_not_reused_before_queued_reads_have_finished() {
     let Some(streams) = streams() else { return };
     let busy = Busy::new();
     for stream in &streams {
@@ -156,8 +156,8 @@ fn image_pointers(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that the loader reuses the slot of a batch only after the tensor that `keep` derives from
-/// the images is dropped.
+/// Checks that the loader does not reuse the slot of a batch until the tensor that `keep` returns
+/// is dropped.
 fn assert_holds_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = f16_loader().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

@@ -47,7 +47,7 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
         0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
         2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
-        // K uses Y's sampling factors, and an MCU is limited to ten blocks.
+        // K uses Y's sampling factors, and an MCU has at most ten blocks, so Y may have only four.
         _ if channels == 4 && luma.0 * luma.1 > 4 => [(2, 2), (1, 1), (1, 1)],
         _ => [luma, (1, 1), (1, 1)],
     };

@@ -4,7 +4,7 @@
 //! files. `arrow` and `parquet` also read datasets written by the Hugging Face library `datasets`,
 //! `mds` reads MosaicML shards, `litdata` reads LitData chunks, `beton` reads FFCV files, and
 //! `recordio` reads MXNet files. [`TokenFile`] and [`PackedTokens`] are not listed in
-//! [`DATA_FORMATS`], because their files contain only numbers and therefore cannot be detected.
+//! [`DATA_FORMATS`], because their files have no header to detect.
 
 pub(super) mod arrays;
 pub(super) mod arrow;
@@ -57,7 +57,7 @@ pub use yolo::Yolo;
 
 use crate::options::DataFormat;
 
-/// The formats that can be detected. Each step of the detection tries them in this order.
+/// The formats that can be detected, in the order in which they are tried.
 pub const DATA_FORMATS: &[DataFormat] = &[
     lmdb::DATA_FORMAT,
     tar::DATA_FORMAT,

@@ -28,9 +28,9 @@ impl Identity {
     }
 
     /// Compares this identity with the file that is now at `path`. If it is the same file, returns
-    /// its current length. If the file was removed, or on Unix replaced, logs a warning and returns
-    /// `None`, because the open file can still be read. Fails if the file was modified in place,
-    /// unless `may_be_written` is true.
+    /// its current length. If `path` cannot be queried, or on Unix names a different file, logs a
+    /// warning and returns `None`: the open file can still be read. Fails if the file was modified
+    /// in place, unless `may_be_written` is true.
     pub(crate) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// Formats a time as seconds since 1970, like the program `stat`.
+/// Formats a time as seconds since 1970, like `stat -c %.9Y`.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or_else(

@@ -1,4 +1,4 @@
-//! Retries reads after transient errors.
+//! Repeats reads that fail with a transient error.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use crate::error::{Error, Result, guarded};
 
 /// Default number of retries per read after a transient error.
 pub const RETRIES: usize = 3;
-/// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about 17
-/// minutes.
+/// Maximum number of retries per read. The pauses of 1000 retries add up to about 17 minutes.
 const MAX_RETRIES: usize = 1000;
-/// Pause before the first retry. Each later pause is four times as long, up to [`LONGEST_PAUSE`].
+/// Pause before the first retry. Each later pause is four times the previous one, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt`, which reads sample `sample`, and turns panics into errors. After a transient
-/// error, retries up to `times` times, as long as `go_on` returns true.
+/// Runs `attempt` and turns panics into errors. After a transient error, logs a warning that names
+/// `sample` and retries, up to `times` times and as long as `go_on` returns true.
 pub fn retried<T>(
     times: usize,
     sample: u64,

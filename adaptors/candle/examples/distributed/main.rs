@@ -10,8 +10,8 @@
 //! every global batch ([`Loader::distributed`]). The processes average their gradients over NCCL,
 //! in one all-reduce per step. Without PATH, the program generates images of six classes.
 //!
-//! The exit code is 0 if all processes end with equal weights and the held-out accuracy is well
-//! above chance, or if there is no GPU.
+//! The exit code is 0 if all processes end with equal weights and the held-out accuracy is more
+//! than three times the accuracy of guessing, or if there is no GPU.
 
 mod group;
 #[path = "../train/net.rs"]
@@ -36,9 +36,8 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Batch size, summed over all processes. It is fixed, so the number of processes affects results
-/// only through rounding, and through batch normalization, which uses the statistics of each
-/// process's share.
+/// Batch size, summed over all processes. Apart from rounding, results depend on the number of
+/// processes only because batch normalization uses the statistics of each process's share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -76,7 +75,7 @@ fn run() -> Result<()> {
     train(&data, epochs)
 }
 
-/// Starts `processes` copies of this program with torchrun's variables for the rank.
+/// Starts `processes` copies of this program, with the environment variables that torchrun sets.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let start_rank = |rank: usize| {

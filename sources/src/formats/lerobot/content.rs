@@ -1,4 +1,4 @@
-//! Builds the sample of a frame from the contents of its fields.
+//! Builds the sample of a frame, which is a row of an episode.
 
 use std::io::Write;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::model::{Numbers, Sample, Value};
 
-/// Ranges refer to the scratch buffer.
+/// The content of a field. Ranges are in the scratch buffer.
 pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -27,7 +27,7 @@ pub(super) struct SampleBuilder<'a> {
 }
 
 impl<'a> SampleBuilder<'a> {
-    /// Writes the key to `scratch`, where field contents are appended later.
+    /// Clears `scratch` and writes the key to it. The caller appends the contents of the fields.
     pub(super) fn new(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
@@ -80,7 +80,7 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// The `lerobot` library gives the frame's image file the same name.
+/// Returns the key of a frame: the name that the `lerobot` library gives its image file.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.index, frame.frame_index)
 }

@@ -49,10 +49,14 @@ pub(super) enum PageKind {
 
 impl Header {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        // The fields of `PageHeader` in Parquet's Thrift definition are: 1, the type (0 for data, 2
-        // for a dictionary, 3 for data of version 2); 2 and 3, the uncompressed and the compressed
-        // size; 4, the checksum; 5, 7 and 8, the header of a data page, a dictionary page and a
-        // data page of version 2.
+        // The fields of `PageHeader` in Parquet's Thrift definition:
+        // 1: page type (0: data, 2: dictionary, 3: data of version 2)
+        // 2: uncompressed size
+        // 3: compressed size
+        // 4: checksum
+        // 5: header of a data page
+        // 7: header of a dictionary page
+        // 8: header of a data page of version 2
         let mut reader = CompactReader::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
         let (mut values, mut page_fields) = (0, None);
@@ -129,8 +133,8 @@ struct SeenFields(u64);
 
 impl SeenFields {
     fn record(&mut self, field: i64) -> Option<()> {
-        // Field numbers of 64 and above do not fit into the bit set. These fields may repeat,
-        // because no parser knows them.
+        // Fields from 64 on do not fit into the bit set. No parser knows such fields, so ignore
+        // repetitions.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let previous = self.0;
         self.0 |= bit;
@@ -138,7 +142,7 @@ impl SeenFields {
     }
 }
 
-/// The integers and booleans of a struct, indexed by field number. Field numbers above 7 are
+/// The `i32` and boolean fields 0 to 7 of a struct, indexed by field number. Other fields are
 /// ignored.
 #[derive(Default)]
 struct StructFields {
@@ -222,7 +226,8 @@ mod tests {
         let page_fields = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
         assert_eq!(read(&[&page, &page_fields, &[0, 0]]), Some((4, 7)));
-        // These headers repeat the size, the number of values, and the struct, in this order.
+        // The first three headers repeat the size, the number of values, and the struct. The last
+        // has the unknown field 128 in addition.
         assert_eq!(read(&[&page, &page_fields, &[0, 0x05, 4, 10, 0]]), None);
         assert_eq!(read(&[&page, &page_fields, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];

@@ -21,8 +21,8 @@ use crate::error::{Error, Result, reserve};
 /// so this limit guards against damaged counts. It is high because run-length encoding is compact:
 /// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Allowance for the dictionary in the estimate for a list column, in bytes. The metadata does not
-/// declare the dictionary's size.
+/// Bytes that the estimate for a list column adds for the dictionary. The metadata does not declare
+/// its size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_SUBJECT: &str = "the lists of a row group need";
 
@@ -35,12 +35,13 @@ pub(super) struct ColumnChunk<'a> {
     pub(super) assume_compressed: bool,
     /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
-    /// Upper bound of the memory that any loader can grant, in bytes.
+    /// The page limit, in bytes, that a loader would set if memory were not tight.
     pub(super) max_grant: usize,
 }
 
 impl ColumnChunk<'_> {
-    /// `bytes` starts with the page's header. Fails unless the page contains exactly `rows`.
+    /// Decodes the page in `bytes`, which starts with its header. Fails unless `bytes` is exactly
+    /// one data page, with one value for each of `rows`.
     pub(super) fn decode_page(
         self,
         bytes: &[u8],
@@ -78,8 +79,8 @@ impl ColumnChunk<'_> {
         self.decompress_page(&header, &bytes[header.len..][..header.compressed_len])
     }
 
-    /// Reads the header of the page in `bytes`. Returns a lower bound of the memory that decoding
-    /// the page needs, in bytes, and whether the page needs the dictionary.
+    /// Reads the header of the page in `bytes`. Returns a lower bound on the bytes of memory needed
+    /// to decode the page, and whether the page needs the dictionary.
     pub(super) fn decode_cost(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
@@ -88,8 +89,8 @@ impl ColumnChunk<'_> {
     }
 
     /// Reads the page headers in `range` until they account for all values of the column chunk.
-    /// Returns each header with the offset of the page's data, and a lower bound of the memory that
-    /// decoding all pages needs, in bytes.
+    /// Returns each header with the offset of the page's data, and a lower bound on the bytes of
+    /// memory needed to decode all pages.
     pub(super) fn scan_headers(self, bytes: ByteSource<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.metadata.num_values();
@@ -120,8 +121,8 @@ impl ColumnChunk<'_> {
         self.decode_block(0..self.rows, pages)
     }
 
-    /// Returns the memory for decoding a value, in bytes: the value that the `parquet` crate
-    /// returns, its copy or its row index, and its two levels.
+    /// Returns the bytes of memory needed to decode one value: the value that the `parquet` crate
+    /// returns, our copy of it or its row index, and its levels.
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
@@ -150,8 +151,8 @@ impl ColumnChunk<'_> {
     }
 
     /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
-    /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and for
-    /// incompressible pages, which compression enlarges.
+    /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and half of
+    /// the pages' size for pages that compression enlarges.
     pub(super) fn list_decode_bytes(self) -> u64 {
         let (values, pages) = self.declared_sizes();
         values
@@ -263,14 +264,14 @@ struct Pages {
     pages: VecDeque<Page>,
     page_bytes: usize,
     value_count: usize,
-    /// Size of the dictionary, in bytes, which the cache counts once for all pages.
+    /// Size of the dictionary in bytes. The cache counts it once for all pages.
     dictionary_bytes: usize,
-    /// Memory for decoding the pages, in bytes, as far as it is known.
+    /// Lower bound on the bytes of memory needed to decode the pages.
     decode_bytes: usize,
 }
 
 impl Pages {
-    /// Adds a page to the totals and checks them, before the caller allocates memory for the page.
+    /// Adds a page to the totals and checks them. Call this before allocating memory for the page.
     fn account(&mut self, header: &Header, column: ColumnChunk<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed_len), header.values, column.limit);
         // A value takes at least one byte of a dictionary page, so the page's size bounds the
@@ -443,8 +444,6 @@ mod tests {
         let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
         write(&path, Encoding::PLAIN, &values);
         let file = std::fs::read(&path).unwrap();
-        // The footer contains three counts, in this order: the rows of the file, the values of the
-        // column, and the rows of the row group.
         let read = |bytes: &[u8], rows: usize| {
             std::fs::write(&path, bytes).unwrap();
             let set = Parquet::open(&path)?;
@@ -453,6 +452,8 @@ mod tests {
         };
         let text = |occurrences: &[usize]| with_footer_numbers(&file, [7777, 7770], 3, occurrences);
         assert!(read(&text(&[]), 7777).is_ok());
+        // The footer contains three counts, in this order: the rows of the file, the values of the
+        // column, and the rows of the row group.
         let cases = [
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
             (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),

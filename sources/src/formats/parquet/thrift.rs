@@ -1,12 +1,12 @@
 //! Parses Thrift's compact encoding, and checks metadata before the `parquet` crate decodes it. The
-//! crate builds schemas recursively, so their depth is limited. It also allocates memory for the
-//! claimed length of a list, so lengths are checked.
+//! crate builds schemas recursively and allocates memory for the length in a list's header, so this
+//! module limits the depth and checks the lengths.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
 /// Maximum depth of a schema, and of nested structs, lists, sets and maps.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Estimate of the minimum size of a struct in Parquet metadata, in bytes.
+/// Estimated size in bytes of the smallest structs in Parquet metadata.
 const MIN_STRUCT_BYTES: usize = 3;
 
 // Types of values and of list elements in Thrift's compact encoding.
@@ -55,13 +55,14 @@ pub(super) fn page_locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Maps the type of a list element to the type of a struct field with the same encoding. Booleans
-/// take a byte in lists, sets and maps, but none in structs.
+/// Returns the type of a struct field that is encoded like this list element. Booleans take a byte
+/// in lists, sets and maps. In structs, the field's header contains the value.
 fn element_kind(kind: u8) -> u8 {
     if kind <= FALSE { BYTE } else { kind }
 }
 
-/// Methods return `None` if the bytes are damaged.
+/// A cursor in Thrift's compact encoding. Methods return `None` if the bytes are damaged or nested
+/// deeper than [`MAX_DEPTH`].
 pub(super) struct CompactReader<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -99,7 +100,8 @@ impl<'a> CompactReader<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// `last` is the number of the previous field. `STOP` means that the struct has ended.
+    /// Returns the ID and the type of the next field; the type `STOP` ends the struct. `last` is
+    /// the ID of the previous field.
     pub(super) fn field_header(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
@@ -117,7 +119,7 @@ impl<'a> CompactReader<'a> {
         };
         let kind = byte & 15;
         let min_bytes = if kind == STRUCT { MIN_STRUCT_BYTES } else { 1 };
-        // A struct may be smaller than the estimate, so short lists are not checked.
+        // A struct may be smaller than the estimate, so lists of up to 15 elements are not checked.
         let fits = count <= 15 || count.checked_mul(min_bytes)? <= self.bytes.len() - self.position;
         fits.then_some((count, kind))
     }
@@ -161,7 +163,7 @@ impl<'a> CompactReader<'a> {
         Some(())
     }
 
-    /// Returns the depth of the schema in field `schema_field`, or 0 if the field contains no list.
+    /// Skips a struct. Returns the depth of the schema in field `schema_field`, or 0 without one.
     pub(super) fn skip_struct(&mut self, depth: usize, schema_field: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -181,7 +183,8 @@ impl<'a> CompactReader<'a> {
         }
     }
 
-    /// The elements are in depth-first order, and each contains the number of its children.
+    /// Skips a schema and returns its depth. Elements are in depth-first order, and each contains
+    /// the number of its children.
     fn schema_depth(&mut self) -> Option<usize> {
         let (count, STRUCT) = self.list_header()? else { return None };
         // The number of remaining children at each level.
@@ -204,7 +207,8 @@ impl<'a> CompactReader<'a> {
                 *remaining -= 1;
             }
             if children > 0 {
-                // The `parquet` crate allocates memory for this number of children.
+                // The `parquet` crate allocates memory for all children, so reject impossible
+                // numbers.
                 if children > count as u64 {
                     return None;
                 }

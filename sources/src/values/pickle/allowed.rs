@@ -1,4 +1,5 @@
-//! Evaluates calls to the functions and classes that rebuild plain data, without executing them.
+//! Rebuilds the results of calls to a fixed list of functions and classes, without running Python.
+//! Errors have no location; the caller adds it.
 
 use std::borrow::Cow;
 
@@ -6,7 +7,8 @@ use super::nodes::{Array, Callable, Id, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Callable {
-    /// PyTorch's names are known only if `allows_torch` is true.
+    /// Returns the callable `module.name`, if it is on the list. The list contains PyTorch's names
+    /// only if `allows_torch` is true.
     pub(super) fn of(module: &str, name: &str, allows_torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -68,7 +70,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// Evaluates a call to `function`. Errors have no location; the caller adds it.
+/// Evaluates a call to `function`.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) -> Result<Node<'a>, String> {
     let error = || Err(format!("unexpected arguments for {}", function.python_name()));
     Ok(match (function, arguments) {
@@ -132,7 +134,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
     })
 }
 
-/// Errors have no location; the caller adds it.
+/// Evaluates the opcode `BUILD`, which sets the state of `target`.
 pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
     let state = match &nodes[state] {
         Node::Tuple(state) => &state[..],
@@ -152,7 +154,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
     }
 }
 
-/// Returns the storage with the persistent ID `id`. Errors have no location; the caller adds it.
+/// Returns the storage with the persistent ID `id`.
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
     let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent ID is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
@@ -167,7 +169,7 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
     Ok(Node::Storage { key, dtype: *dtype, elements })
 }
 
-/// Rejects Fortran order, unless it equals C order for this shape.
+/// Rejects Fortran order if more than one side differs from 1.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return Err("an array is in Fortran order: store numpy.ascontiguousarray(array) instead".to_owned());
@@ -190,7 +192,7 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
-/// Maximum number of axes of an array in a pickle. Fields of the loader support fewer axes.
+/// Maximum number of axes of an array, a tensor or a `torch.Size` in a pickle.
 const MAX_AXES: usize = 8;
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
