@@ -1,4 +1,5 @@
-//! The images of a sample, and which of them are decoded together.
+//! The images of a sample while a worker processes them. Views of one source image may share a
+//! decoding.
 
 use std::sync::Arc;
 
@@ -8,46 +9,47 @@ use crate::sampler::Rng;
 use crate::source::Frames;
 use crate::transform::Plan;
 
-/// One image of a sample while a worker processes it: a complete image, or one tile of a combined
-/// image.
+/// One image of a sample: a complete image, or one tile of a mosaic or of a copy-paste.
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header. `None` if the image is decoded, cached, taken from
-    /// `pixel_source`, or if it is invisible and need not be checked for damage.
+    /// The image with its header. `None` after decoding, for clips, for images that take their
+    /// pixels from `pixel_source` or from the cache, and for invisible images that need not be
+    /// checked for damage.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
     pub(crate) encoded_bytes: usize,
     /// Region to decode. It includes the regions of images that take their pixels from this image.
     pub(crate) region: Rect,
-    /// Index in the sample's images of the image whose decoded pixels this image uses.
+    /// Index, in the sample, of the image that this image takes its pixels from.
     pub(crate) pixel_source: Option<usize>,
-    /// Whether to decode exactly the region of the plan, because decoding a joint region failed or
-    /// found damage.
+    /// Whether to decode only the plan's region, because decoding a larger region failed or found
+    /// damage.
     pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
     pub(crate) is_on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) is_divided: bool,
-    /// The error of this image, if any. The worker later moves it to the sample.
+    /// The error of this image, until the worker returns it as the sample's error.
     pub(crate) result: Result<()>,
     pub(crate) is_damaged: bool,
     pub(crate) pixel_bytes: usize,
-    /// Decoding time in ns, if it was measured for this image alone. 0 for a clip, and for an image
-    /// that uses the decoded pixels of another image or of the cache.
+    /// Time in ns for decoding this image, or for copying it for the device. `None` if it was not
+    /// measured for this image alone; 0 for a clip, and for an image that takes its pixels from
+    /// `pixel_source` or from the cache.
     pub(crate) decode_ns: Option<u64>,
-    /// Index of the image's field among the image fields of the sample.
+    /// Index of the image's field among the sample's image fields.
     pub(crate) field: usize,
     pub(crate) tile: usize,
     pub(crate) tile_count: usize,
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) has_pasted_objects: bool,
     pub(crate) plan: Plan,
-    /// The generator's state after the random numbers for the plan have been drawn.
+    /// The generator's state after planning.
     pub(crate) rng: Rng,
 }
 
@@ -110,10 +112,10 @@ impl<'a> SampleImage<'a> {
     }
 }
 
-/// Decides which images of a sample are decoded together. Two views of the same source image are
-/// decoded together if a rectangle around both can be decoded in no more time than both views
-/// separately. In addition, the memory for decoding all images of the sample must fit in
-/// `max_memory` bytes, or must not exceed the memory for decoding them separately.
+/// Decides which images of a sample are decoded together. Two views of the same source image share
+/// one decoding of their bounding rectangle if its estimated cost does not exceed the cost of two
+/// separate decodings, and if the memory for decoding all images of the sample then fits in
+/// `max_memory` bytes or does not grow.
 pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
@@ -149,7 +151,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     }
 }
 
-/// Returns the number of damaged frames. A clip that several views show counts once.
+/// Returns the number of damaged frames. A clip with several views counts once.
 pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let is_first = |(number, image): (usize, &SampleImage<'_>)| {
@@ -162,7 +164,7 @@ pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
         .sum()
 }
 
-/// Returns the number of damaged images. An image that several views show counts once.
+/// Returns the number of damaged images. An image with several views counts once.
 pub(crate) fn count_damaged_images(images: &[SampleImage<'_>]) -> u32 {
     let damaged_images = || images.iter().filter(|image| image.is_damaged);
     let is_first = |(number, image): (usize, &SampleImage<'_>)| {
@@ -178,8 +180,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
-    /// Applies `share_decoding` to views of the `regions` of one source image. For each view,
-    /// returns the index of the view whose pixels it uses, if any, and its decoded region.
+    /// Applies `share_decoding` to views of the `regions` of one source image. Returns the
+    /// `pixel_source` and the `region` of each view.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let sample_image = |&region: &Rect| {
@@ -198,26 +200,26 @@ mod tests {
     }
 
     #[test]
-    fn views_share_a_decoding_if_it_takes_no_longer() {
+    fn views_share_a_decoding_if_it_costs_no_more() {
         let pixels: Vec<u8> = (0..160 * 160 * 3).map(|i: u32| (i.wrapping_mul(i) / 7) as u8).collect();
         let plain = encode(&pixels, 160, 160, 3, &Options::new(90, 2, 2));
-        let packed = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
+        let with_restarts = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
         let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
         let (full_area, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
-        // Without restart markers, all entropy-coded data above the lower edge of a view must be
-        // decoded anyway.
+        // Without restart markers, the decoder must entropy-decode everything above the lower edge
+        // of a view, so the joint region costs no more.
         let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
         assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
-        assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
-        for file in [&plain, &packed] {
+        assert_eq!(shared(&with_restarts, &[left, right]), [(None, left), (None, right)]);
+        for file in [&plain, &with_restarts] {
             assert_eq!(
                 shared(file, &[full_area, inside, left]),
                 [(None, full_area), (Some(0), inside), (Some(0), left)]
             );
         }
-        // A view is added to the decoded region that grows least.
+        // A view joins the region whose decoding cost grows least.
         let near = Rect::new(104, 96, 56, 56);
-        assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
+        assert_eq!(shared(&with_restarts, &[left, right, near])[2].0, Some(1));
     }
 
     #[test]

@@ -9,18 +9,18 @@ use crate::device::Gpu;
 use crate::error::{Error, Result};
 use crate::trace::Counters;
 
-/// Device memory for preparing one batch at a time. `staging` and `scratch` are offsets.
+/// Device memory for preparing one batch at a time. `staging` and `scratch` are byte offsets in the
+/// ring's device memory.
 pub(super) struct Workspace<G: Gpu> {
     pub(super) staging: usize,
     pub(super) scratch: usize,
     /// Index of the convert stream that uses this memory.
     pub(super) stream: usize,
-    /// Recorded after the last batch that was prepared in this memory.
+    /// Event after which this memory is free for the next batch.
     pub(super) converted: G::Event,
 }
 
-/// Host slots that the device may be reading, the timing of unfinished work, and events and fault
-/// buffers for reuse.
+/// Uploads in flight and their timing, with events and fault buffers for reuse.
 pub(super) struct InFlight<G: Gpu, H> {
     pub(super) uploads: VecDeque<PendingUpload<G, H>>,
     pub(super) events: Vec<G::Event>,
@@ -50,29 +50,29 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
 
 pub(super) enum Stage<G: Gpu, H> {
     Submitted,
-    /// The device is decoding images of the batch. Afterwards, it reports the images that it cannot
-    /// decode.
+    /// The device is decoding images of the batch, and will report images that it cannot decode.
     Decoding(PendingUpload<G, H>),
     Repairing(Repair<H>),
-    /// The batch failed. The run ends with this error after all earlier batches.
+    /// The batch failed. The run ends with this error once all earlier batches are delivered.
     Failed(Error),
 }
 
 impl<G: Gpu, H> InFlight<G, H> {
-    pub(super) fn new(times: Arc<Counters>) -> Self {
-        InFlight { uploads: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
+    pub(super) fn new(counters: Arc<Counters>) -> Self {
+        InFlight { uploads: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(counters) }
     }
 
-    /// Returns the most recent upload. There must be one in flight.
+    /// Returns the most recent upload. Panics if none is in flight.
     pub(super) fn newest_upload(&self) -> &PendingUpload<G, H> {
-        self.uploads.back().expect("just pushed")
+        self.uploads.back().expect("an upload is in flight")
     }
 
     pub(super) fn take_event(&mut self, gpu: &G) -> Result<G::Event> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
 
-    /// Frees the host slots whose copies have completed. Returns the time until the next check.
+    /// Reads completed timings and frees the host slots whose copies have completed. Returns the
+    /// time until the next call.
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
         while let Some(upload) = self.uploads.front() {
@@ -92,10 +92,10 @@ impl<G: Gpu, H> InFlight<G, H> {
         self.faults.extend(faults);
     }
 
-    /// Moves the events around the consumer's wait from the slot to `timing`, which then measures
+    /// Takes the two events that enclose the consumer's wait from the slot, so that `timing` measures
     /// the wait.
     pub(super) fn record_stall(&mut self, slot: &mut Slot<G>) {
-        if let Some((op, pair)) = slot.stall() {
+        if let Some((op, pair)) = slot.take_stall() {
             self.timing.push(op, pair);
         }
     }
@@ -111,6 +111,6 @@ impl<G: Gpu, H> Stage<G, H> {
     }
 }
 
-pub(super) fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
+pub(super) fn any_is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
     queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
 }

@@ -87,7 +87,7 @@ pub(super) enum SlotUse {
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
+    pub(super) fn take_stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
         let wait_events = std::mem::take(&mut self.is_handed_over).then(|| self.wait_events.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
         Some((TimedOp { kind: TimedKind::Stall, epoch, number, bytes: 0 }, wait_events))

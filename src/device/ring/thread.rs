@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 
-use super::in_flight::{InFlight, PendingUpload, Queued, Stage, Workspace, is_due};
+use super::in_flight::{InFlight, PendingUpload, Queued, Stage, Workspace, any_is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
@@ -129,7 +129,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 }
                 let wait = shared
                     .check()
-                    .and_then(|()| Ok((in_flight.free_completed(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
+                    .and_then(|()| Ok((in_flight.free_completed(&shared.gpu)?, any_is_due(&shared.gpu, queue)?)));
                 match wait.map_err(|e| failure = Some(e)).ok()? {
                     (_, true) => {
                         has_due = true;

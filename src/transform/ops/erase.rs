@@ -3,12 +3,11 @@ use crate::decode::Rect;
 use crate::transform::record;
 
 record! {
-    /// A rectangle of the output that is filled with one value.
+    /// A rectangle of the output that is filled with one color.
     pub struct Erase {
         /// The rectangle, in pixels of the output.
         pub rect: Rect,
-        /// Red, green and blue in the units of the batch: normalized floats, or 0 to 255 in a batch
-        /// of bytes.
+        /// Red, green and blue in the batch's units: normalized floats, or 0 to 255 for `u8`.
         pub value: [f32; 3],
     }
 }

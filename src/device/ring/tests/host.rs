@@ -31,8 +31,8 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: boo
     Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))
 }
 
-/// Returns the spec of an image and a label. The simulated conversion ignores the dtype: it writes
-/// one byte per input byte.
+/// Returns the spec of an image and a label. Sizes do not depend on the dtype, because the simulated
+/// conversion writes one byte per input byte.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
@@ -70,8 +70,8 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Returns the number of samples in a batch. With lanes, groups of five small batches alternate
-/// with groups of four full ones. Without lanes, only the last batch is not full.
+/// Returns the number of samples in a batch. With lanes, five batches that fit into a lane alternate
+/// with four full ones. Without lanes, only the last batch is not full.
 pub(super) fn count(spec: &Spec, number: u64) -> usize {
     match spec.lanes {
         Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
@@ -80,30 +80,30 @@ pub(super) fn count(spec: &Spec, number: u64) -> usize {
     }
 }
 
-/// The bytes of a batch on the host, span by span.
+/// Returns the bytes of each host span of a batch.
 pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1, epoch, number);
     let random = |bytes: usize| (0..bytes * count(spec, number)).map(|_| rng.next_u64() as u8).collect();
     host_bytes(spec).into_iter().map(random).collect()
 }
 
-/// The bytes of a batch on the device, array by array.
+/// Returns the bytes that each array of a batch must have on the device.
 pub(super) fn expected_on_device(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let host = content(spec, epoch, number);
-    let copied = |array: usize| match spec.arrays[array].origin {
+    let input = |array: usize| match spec.arrays[array].origin {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
         Origin::SoftLabels { .. } => unreachable!("soft labels are not an input of any array"),
     };
     let content_of = |array: &Array| {
-        let (from, records) = match array.origin {
+        let (host_bytes, records) = match array.origin {
             Origin::Copied { span } => return host[span].clone(),
             Origin::Converted { span, records, .. } => (&host[span], records),
-            Origin::SoftLabels { labels, records, .. } => (copied(labels), records),
+            Origin::SoftLabels { labels, records, .. } => (input(labels), records),
         };
         let (output_bytes, read) = sample_bytes(array);
         let byte = |i: usize| {
-            let record = records.map_or(0, |records| copied(records)[i / output_bytes * SampleOps::BYTES]);
-            converted(from[i / output_bytes * read + i % output_bytes % read], record)
+            let record = records.map_or(0, |records| input(records)[i / output_bytes * SampleOps::BYTES]);
+            converted(host_bytes[i / output_bytes * read + i % output_bytes % read], record)
         };
         (0..count(spec, number) * output_bytes).map(byte).collect()
     };
@@ -119,8 +119,8 @@ pub(super) struct HostSlot {
 }
 
 /// Returns the key of a sample. Consecutive keys have different lengths.
-pub(super) fn key(number: u64, place: usize) -> String {
-    format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
+pub(super) fn key(number: u64, row: usize) -> String {
+    format!("{number}/{row}/").repeat((number as usize + row) % 5 + 1)
 }
 
 pub(super) fn mixing(number: u64) -> Option<Mixing> {
@@ -137,8 +137,8 @@ impl FullSlot for HostSlot {
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];
-        // SAFETY: the ring uses only the address and the length of the slice. The simulated device
-        // reads the bytes as atomics.
+        // SAFETY: `AtomicU8` has the layout of `u8`. The ring uses only the address and the length of
+        // the slice, and the simulated device reads the bytes as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
@@ -152,7 +152,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// A simulated loader with two host slots that takes up to `delay` microseconds per batch.
+/// A simulated loader with two host slots. It takes up to `delay` microseconds per batch.
 pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,
