@@ -39,15 +39,15 @@ impl PartFiller<'_> {
     }
 
     pub(super) fn release(&mut self) {
-        self.pixels.iter_mut().for_each(Pixels::release);
-        self.bitstream.trim_to(0);
+        self.buffers.pixels.iter_mut().for_each(Pixels::release);
+        self.buffers.bitstream.trim_to(0);
         decode::release();
     }
 
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
     pub(super) fn free_buffers(&mut self, samples: &[ReadSample<'_>]) {
         let capacity = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
-        let (mut sum, mut remaining_buffers) = (0_usize, &self.pixels[..]);
+        let (mut sum, mut remaining_buffers) = (0_usize, &self.buffers.pixels[..]);
         for sample in samples {
             let buffer_count =
                 if self.recipe.any_fields().has_clips() { remaining_buffers.len() } else { sample.image_count };
@@ -56,7 +56,7 @@ impl PartFiller<'_> {
             remaining_buffers = later_buffers;
         }
         if sum.saturating_add(capacity(remaining_buffers)) > self.runtime.scratch.share().decode_bytes {
-            self.pixels.iter_mut().for_each(Pixels::release);
+            self.buffers.pixels.iter_mut().for_each(Pixels::release);
         }
     }
 
@@ -72,11 +72,11 @@ impl PartFiller<'_> {
         let region = self.largest_region(sample_image);
         let needed_bytes =
             |index: usize| encoded_frames.get(index).map_or(0, |encoded| self.decoding_memory(encoded, region));
-        let (other_buffers, frames) = self.pixels.split_at(used_buffers);
+        let (other_buffers, frames) = self.buffers.pixels.split_at(used_buffers);
         let other_buffers: usize = other_buffers.iter().map(Pixels::capacity).sum();
         let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed_bytes(index)));
         if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.runtime.scratch.share().decode_bytes) {
-            self.pixels[used_buffers..].iter_mut().for_each(Pixels::release);
+            self.buffers.pixels[used_buffers..].iter_mut().for_each(Pixels::release);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{DeviceImages, PartFiller, ReadSample};
+use super::filler::{Buffers, DeviceImages, PartFiller, ReadSample};
 use crate::batch::Row;
 use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
@@ -137,7 +137,7 @@ impl<'a> PartFiller<'a> {
             frames.push(encoded);
         }
         let is_stored = self.store_images(&frames, sample_image, (sample.row, group.start));
-        self.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
+        self.buffers.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
         let (count, ns) = (is_stored.iter().filter(|&&is_stored| is_stored).count() as u64, self.meter.lap());
         for _ in 0..count {
             self.meter.add_time(Stage::Decode, &mut sample.timing, ns / count, 0);
@@ -145,7 +145,7 @@ impl<'a> PartFiller<'a> {
         Ok(group.zip(is_stored).filter(|(_, is_stored)| !is_stored).map(|(frame, _)| frame).collect())
     }
 
-    /// Decodes frames into `self.pixels[used_buffers..]`. Frames that are in the cache of decoded
+    /// Decodes frames into `self.buffers.pixels[used_buffers..]`. Frames that are in the cache of decoded
     /// images are not decoded, and their pixels are returned.
     fn decode_frames(
         &mut self,
@@ -168,7 +168,7 @@ impl<'a> PartFiller<'a> {
             lookups.push(lookup);
         }
         self.free_frame_buffers(&encoded_frames, sample.memory, sample_image, used_buffers);
-        let (buffers, size) = (&mut self.pixels[used_buffers..], sample_image.plan.oriented.size());
+        let (buffers, size) = (&mut self.buffers.pixels[used_buffers..], sample_image.plan.oriented.size());
         let jobs = encoded_frames.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
             Lookup::Hit(_) => None,
@@ -211,7 +211,7 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the
-    /// cache are in `self.pixels[used_buffers..]`.
+    /// cache are in `self.buffers.pixels[used_buffers..]`.
     fn write_frames(
         &mut self,
         sample: &mut ReadSample<'a>,
@@ -220,13 +220,14 @@ impl<'a> PartFiller<'a> {
         used_buffers: usize,
         group: impl Iterator<Item = (usize, Option<Arc<Pixels>>)>,
     ) -> Result<()> {
-        let PartFiller { recipe, pixels, image_buffer, resizer, part, meter, .. } = self;
+        let PartFiller { recipe, buffers, part, meter, .. } = self;
+        let Buffers { pixels, image_buffer, resizer, .. } = &mut **buffers;
         for ((frame, cached_pixels), pixels) in group.zip(&pixels[used_buffers..]) {
             let pixels = cached_pixels.as_deref().unwrap_or(pixels);
             meter.enter(Stage::Transform, sample.timing.id);
             let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, sample.row).at_frame(frame));
             let result = guarded(|| {
-                let scratch = (&mut **resizer, &mut **image_buffer);
+                let scratch = (&mut *resizer, &mut image_buffer[..]);
                 field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
             result.map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;

@@ -12,7 +12,7 @@ use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Header, Row, SlotPart};
 #[cfg(feature = "video")]
 use crate::decode::decode_planes;
-use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
+use crate::decode::{self, Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Runtime;
@@ -98,16 +98,51 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Buffers that a worker reuses from sample to sample.
+pub(super) struct Buffers {
+    /// One buffer per decoded image. Output images that are cut from it share the buffer.
+    pub(super) pixels: [Pixels; MAX_PLANNED],
+    pub(super) image_buffer: Vec<u8>,
+    pub(super) resizer: Resizer,
+    pub(super) pasted: Pasted,
+    /// Boxes of the current sample, if its crop depends on them.
+    pub(super) boxes: Vec<[f32; 4]>,
+    /// Entropy-coded data of the current image, to be copied for the device.
+    pub(super) bitstream: Bitstream,
+}
+
+impl Buffers {
+    pub(super) fn new(image_buffer_bytes: usize) -> Self {
+        Buffers {
+            pixels: Default::default(),
+            image_buffer: vec![0; image_buffer_bytes],
+            resizer: Resizer::new(),
+            pasted: Pasted::default(),
+            boxes: Vec::new(),
+            bitstream: Bitstream::default(),
+        }
+    }
+
+    /// Frees each pixel buffer that takes the total above the worker's share. Earlier buffers have
+    /// priority, because they are used most often. Limits the memory that the bitstream (up to half
+    /// of it) and the decoders retain between images.
+    pub(super) fn trim(&mut self, share: Share) {
+        let mut free_bytes = share.decode_bytes;
+        for pixels in &mut self.pixels {
+            match free_bytes.checked_sub(pixels.capacity()) {
+                Some(remaining_bytes) => free_bytes = remaining_bytes,
+                None => pixels.release(),
+            }
+        }
+        self.bitstream.trim_to(share.retained_bytes / 2);
+        decode::trim(share.retained_bytes - self.bitstream.memory());
+    }
+}
+
 pub(super) struct PartFiller<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) runtime: &'a Runtime,
-    pub(super) pixels: &'a mut [Pixels; MAX_PLANNED],
-    pub(super) image_buffer: &'a mut [u8],
-    pub(super) resizer: &'a mut Resizer,
-    pub(super) pasted: &'a mut Pasted,
-    pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Buffer for the entropy-coded data of images that the device decodes.
-    pub(super) bitstream: &'a mut Bitstream,
+    pub(super) buffers: &'a mut Buffers,
     pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut SlotPart,
     pub(super) meter: Meter<'a>,
@@ -245,7 +280,7 @@ impl<'a> PartFiller<'a> {
             let join = partners.filter(|_| field.image.own_augment().is_none()).map(|partners| &partners.join);
             let mut plan_tile = |tile_sample: &Sample<'a>, tile: usize| {
                 let (tile, scratch) =
-                    (join.map(|join| (join, tile)), (&group.sample_images[first_image..], &mut *self.boxes));
+                    (join.map(|join| (join, tile)), (&group.sample_images[first_image..], &mut self.buffers.boxes));
                 let sample_image = self.recipe.plan_image(
                     field.image_and_name(),
                     tile_sample,
@@ -294,7 +329,9 @@ impl<'a> PartFiller<'a> {
             Some(name) => {
                 let field = (&Image::new(), &**name);
                 Some(Box::new(
-                    self.recipe.plan_image(field, sample, (variant, epoch, entry), None, (&[], self.boxes))?.plan,
+                    self.recipe
+                        .plan_image(field, sample, (variant, epoch, entry), None, (&[], &mut self.buffers.boxes))?
+                        .plan,
                 ))
             }
             None => None,
@@ -385,7 +422,9 @@ impl<'a> PartFiller<'a> {
         }
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
         let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
-        for (index, (sample_image, pixels)) in group.sample_images.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
+        for (index, (sample_image, pixels)) in
+            group.sample_images.iter_mut().zip(self.buffers.pixels.iter_mut()).enumerate()
+        {
             let Some(encoded) = sample_image.encoded_image.take() else { continue };
             if !sample_image.is_on_device && sample_image.result.is_ok() && sample_image.is_visible() {
                 let coefficient_bytes = sample_image.coefficient_bytes();
@@ -443,7 +482,7 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        self.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
+        self.buffers.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
     }
 
     /// Copies the data of `images` for the device: of `sample_image`, or of consecutive frames from
@@ -497,7 +536,7 @@ impl<'a> PartFiller<'a> {
         sample_image: &SampleImage<'a>,
         row_and_frame: (usize, usize),
     ) -> bool {
-        let PartFiller { recipe, bitstream, part, meter, .. } = self;
+        let PartFiller { recipe, buffers: Buffers { bitstream, .. }, part, meter, .. } = self;
         let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
         if !field.device_supports(plan) {
             return false;
@@ -530,13 +569,13 @@ impl<'a> PartFiller<'a> {
             result = (0..sample_images.len())
                 .try_for_each(|index| self.write_image(read_sample, sample_images, index, first_image));
         }
-        let PartFiller { recipe, pasted, part, meter, .. } = self;
+        let PartFiller { recipe, buffers: Buffers { pasted, .. }, part, meter, .. } = self;
         let (row, fields) = (read_sample.row, recipe.fields_of(part.header()));
         part.meta(row).damaged =
             recipe::count_damaged_images(sample_images) + recipe::count_damaged_frames(sample_images);
         let (plan, tiles) = recipe.plan_and_tiles(sample_images, &read_sample.partner_samples);
         let plan = plan.or(read_sample.field_plan.as_deref());
-        let context = ImageContext { plan, tiles: &tiles, pasted: has_pasted_objects.then_some(&**pasted) };
+        let context = ImageContext { plan, tiles: &tiles, pasted: has_pasted_objects.then_some(&*pasted) };
         let (sample, timing) = (&read_sample.sample, &mut read_sample.timing);
         if result.is_ok() {
             result = fields.copied_fields.iter().try_for_each(|field| recipe.write(field, sample, context, part, row));
@@ -558,7 +597,7 @@ impl<'a> PartFiller<'a> {
     fn paste(&mut self, sample: &ReadSample<'a>, sample_images: &[SampleImage<'a>]) -> Result<()> {
         self.meter.enter(Stage::Transform, sample.timing.id);
         let (epoch, entry) = self.epoch_and_entry(sample.row);
-        self.recipe.paste(sample_images, &sample.partner_samples, (epoch, &entry), self.pasted)
+        self.recipe.paste(sample_images, &sample.partner_samples, (epoch, &entry), &mut self.buffers.pasted)
     }
 
     /// Transforms image `index` of a sample. Writes the output image if `index` is the last of its
@@ -574,7 +613,8 @@ impl<'a> PartFiller<'a> {
             let used_buffers = first_image + sample_images.len();
             return self.write_clip(sample, &mut sample_images[index], used_buffers);
         }
-        let PartFiller { recipe, pixels, image_buffer, resizer, pasted, part, meter, .. } = self;
+        let PartFiller { recipe, buffers, part, meter, .. } = self;
+        let Buffers { pixels, image_buffer, resizer, pasted, .. } = &mut **buffers;
         let source_index = sample_images[index].pixel_source.unwrap_or(index);
         let (must_decode_separately, bytes) =
             (sample_images[source_index].must_decode_separately, sample_images[source_index].bytes);

@@ -8,24 +8,26 @@ use arrayvec::ArrayVec;
 
 use super::buffers::count_fitting;
 use super::copier;
-use super::filler::{DeviceImages, PartFiller};
+use super::filler::{Buffers, DeviceImages, PartFiller};
 use super::meter::Meter;
 use super::task::{RedecodeRequest, Task};
 use crate::batch::{FilledSlot, Header, SlotPart};
-use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
+#[cfg(all(test, feature = "_device"))]
+use crate::decode::Pixels;
+use crate::decode::{self, MAX_GROUP, MAX_IMAGES, Rect};
 use crate::engine::reading::{BlockTimer, PrefetchedSamples, ReaderSwitch};
+#[cfg(all(test, feature = "_device"))]
 use crate::engine::settings::Share;
 use crate::engine::state::Runtime;
 #[cfg(test)]
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
-use crate::field::{ImageField, MixScratch, Pasted};
+use crate::field::{ImageField, MixScratch};
 use crate::recipe::{Recipe, frame_error};
 #[cfg(test)]
 use crate::sampler::Entry;
 use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
-use crate::transform::Resizer;
 
 /// A worker and its buffers, which are reused from sample to sample. Capacity beyond the worker's
 /// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
@@ -36,15 +38,8 @@ pub(crate) struct Worker {
     /// One buffer per sample and read attempt. To the borrow checker, a failed read still borrows
     /// its buffer, so a retry needs a different one.
     encoded_buffers: [Box<[Vec<u8>]>; MAX_GROUP],
-    /// One buffer per decoded image. Output images that are cut from it share the buffer.
-    pixels: [Pixels; MAX_PLANNED],
-    image_buffer: Vec<u8>,
-    resizer: Resizer,
-    pasted: Pasted,
+    buffers: Buffers,
     mixing: MixScratch,
-    /// Boxes of the current sample, if its crop depends on them.
-    boxes: Vec<[f32; 4]>,
-    bitstream: Bitstream,
 }
 
 impl Worker {
@@ -52,13 +47,8 @@ impl Worker {
         Worker {
             index,
             encoded_buffers: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
-            pixels: Default::default(),
-            image_buffer: vec![0; recipe.image_buffer_bytes()],
-            resizer: Resizer::new(),
-            pasted: Pasted::default(),
+            buffers: Buffers::new(recipe.image_buffer_bytes()),
             mixing: MixScratch::default(),
-            boxes: Vec::new(),
-            bitstream: Bitstream::default(),
             recipe,
             runtime,
         }
@@ -159,7 +149,8 @@ impl Worker {
 
     /// Decodes the images of the sample in row `row`, after its other fields have been written.
     fn redecode_sample(&mut self, part: &mut SlotPart, row: usize, request: &RedecodeRequest) -> Result<()> {
-        let Worker { recipe, runtime, index, encoded_buffers, pixels: [pixels, ..], resizer, boxes, .. } = self;
+        let Worker { recipe, runtime, index, encoded_buffers, buffers, .. } = self;
+        let Buffers { pixels: [pixels, ..], resizer, boxes, .. } = buffers;
         let &Header { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], runtime.scratch.share());
         runtime.counters.worker(*index).enter(Stage::Decode, entry.sample);
@@ -252,8 +243,7 @@ impl Worker {
         if encoded_capacity > share.encoded_bytes {
             self.encoded_buffers.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
-        trim_pixels(&mut self.pixels, share.decode_bytes);
-        trim_decoders(&mut self.bitstream, share);
+        self.buffers.trim(share);
     }
 
     /// Fills samples from the front of `rows`: as many as there are buffers, or fewer if the
@@ -265,36 +255,12 @@ impl Worker {
         rows: &mut Range<usize>,
         device_images: DeviceImages,
     ) -> u64 {
-        let Worker {
-            recipe,
-            runtime,
-            index,
-            encoded_buffers,
-            pixels,
-            image_buffer,
-            resizer,
-            pasted,
-            boxes,
-            bitstream,
-            ..
-        } = self;
+        let Worker { recipe, runtime, index, encoded_buffers, buffers, .. } = self;
         let (recipe, runtime): (&Recipe, &Runtime) = (recipe, runtime);
         let meter = Meter::new(&runtime.counters, *index, part.header());
         let may_decode_on_device = recipe.any_fields().images.iter().any(ImageField::may_decode_on_device);
         let device_images = if may_decode_on_device { device_images } else { DeviceImages::None };
-        let mut filler = PartFiller {
-            recipe,
-            runtime,
-            pixels,
-            image_buffer,
-            resizer,
-            pasted,
-            boxes,
-            bitstream,
-            device_images,
-            part,
-            meter,
-        };
+        let mut filler = PartFiller { recipe, runtime, buffers, device_images, part, meter };
         let mut timer = prefetched_samples.is_none().then(BlockTimer::new);
         let mut group = filler.read_group(encoded_buffers, prefetched_samples, rows);
         let wait_ns = timer.as_mut().map_or(0, |timer| timer.take_blocked_ns(group.samples.len()));
@@ -328,30 +294,10 @@ impl Worker {
             if first_memory > share.decode_bytes {
                 filler.release();
             }
-            trim_pixels(filler.pixels, share.decode_bytes);
-            trim_decoders(filler.bitstream, share);
+            filler.buffers.trim(share);
         }
         wait_ns
     }
-}
-
-/// Frees each buffer that takes the total above `max_bytes` bytes. Earlier buffers have priority,
-/// because they are used most often.
-fn trim_pixels(pixels: &mut [Pixels], max_bytes: usize) {
-    let mut free_bytes = max_bytes;
-    for pixels in pixels {
-        match free_bytes.checked_sub(pixels.capacity()) {
-            Some(remaining_bytes) => free_bytes = remaining_bytes,
-            None => pixels.release(),
-        }
-    }
-}
-
-/// Limits the memory that the bitstream and the decoders retain between images. The bitstream may
-/// retain up to half of it, and the decoders the rest.
-fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
-    bitstream.trim_to(share.retained_bytes / 2);
-    decode::trim(share.retained_bytes - bitstream.memory());
 }
 
 /// Fills a slot with the first `sample_count` samples as a single part.
@@ -388,11 +334,11 @@ pub(crate) fn memory_after_fill(
     let (full, worker) = fill_slot(shared, slot, sample_count, None, DeviceImages::All);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
     let encoded_capacity: usize = worker.encoded_buffers.iter().flatten().map(Vec::capacity).sum();
-    let pixel_capacity: usize = worker.pixels.iter().map(Pixels::capacity).sum();
+    let pixel_capacity: usize = worker.buffers.pixels.iter().map(Pixels::capacity).sum();
     let Share { decode_bytes, encoded_bytes, retained_bytes } = runtime.scratch.share();
     (
         runtime.counters.stats().images_sent_to_device,
-        encoded_capacity + pixel_capacity + worker.bitstream.memory(),
+        encoded_capacity + pixel_capacity + worker.buffers.bitstream.memory(),
         decode_bytes + encoded_bytes + retained_bytes,
     )
 }

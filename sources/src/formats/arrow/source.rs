@@ -174,19 +174,9 @@ impl Arrow {
             })
             .collect::<Result<_>>()?;
         let untyped_columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
-        let names = |column: usize| &*arrow.fields[column].name;
-        let classes =
-            features.classes(untyped_columns.used_columns().map(names), untyped_columns.label().map(names))?;
         let read_value = |row, column, scratch: &mut Vec<u8>| arrow.read_value(row, column, scratch);
-        let columns_with_types = untyped_columns.learned(
-            &columns,
-            classes,
-            options.classes.as_ref(),
-            options.lenient,
-            arrow.len(),
-            read_value,
-        );
-        arrow.columns = columns_with_types.map_err(|e| e.at_path(path))?;
+        let columns = untyped_columns.learned(&columns, &features, options, arrow.len(), read_value);
+        arrow.columns = columns.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }
 

@@ -125,20 +125,11 @@ impl Parquet {
             })
             .collect::<Result<_>>()?;
         set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
-        let names = |column_index: usize| &*set.fields[column_index].name;
-        let classes = features.classes(set.columns.used_columns().map(names), set.columns.label().map(names))?;
         set.prepare()?;
         let untyped_columns = std::mem::take(&mut set.columns);
         let append_value = |row, column_index, scratch: &mut Vec<u8>| set.append_value(row, column_index, scratch);
-        let columns_with_types = untyped_columns.learned(
-            &columns,
-            classes,
-            options.classes.as_ref(),
-            options.lenient,
-            set.len(),
-            append_value,
-        );
-        set.columns = columns_with_types.map_err(|e| e.at_path(path))?;
+        let columns = untyped_columns.learned(&columns, &features, options, set.len(), append_value);
+        set.columns = columns.map_err(|e| e.at_path(path))?;
         Ok(set)
     }
 

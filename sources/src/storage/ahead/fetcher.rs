@@ -49,7 +49,6 @@ struct State {
     is_closed: bool,
     /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    first_planned_batch: BatchIndex,
     next_unplanned_batch: BatchIndex,
     first_unfinished_batch: BatchIndex,
     /// Nothing more can be prefetched before this batch, so no round starts until all earlier
@@ -95,7 +94,6 @@ impl Fetcher {
         let state = State {
             is_closed: false,
             batches: None,
-            first_planned_batch: BatchIndex::default(),
             next_unplanned_batch: BatchIndex::default(),
             first_unfinished_batch: BatchIndex::default(),
             next_useful_batch: BatchIndex::default(),
@@ -438,14 +436,14 @@ impl Prefetcher for FetcherHandle {
     fn start(&self, batch: BatchIndex) {
         let fetcher = &self.0;
         let mut state = fetcher.lock();
-        if state.batches.is_some() && (state.first_planned_batch..=state.next_unplanned_batch).contains(&batch) {
+        if state.batches.is_some() && (state.first_unfinished_batch..=state.next_unplanned_batch).contains(&batch) {
             state.drop_batches(|other| other < batch);
         } else {
             state.reset();
             state.batches = Some(Box::new(fetcher.order.batches_from(batch)));
             state.next_unplanned_batch = batch;
         }
-        (state.first_planned_batch, state.first_unfinished_batch) = (batch, batch);
+        state.first_unfinished_batch = batch;
         if let Some(cache) = &fetcher.cache {
             cache.advance_to(batch);
         }

@@ -13,7 +13,8 @@ use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS};
 use crate::model::sample::{MAX_FIELDS, MessageHints, are_one};
 use crate::model::{Classes, Sample};
-use crate::options::ColumnChoice;
+use crate::options::{ColumnChoice, Options};
+use crate::values::features::FileFeatures;
 
 /// Common names of the image column, in order of preference. They matter only if there are several
 /// image columns.
@@ -259,24 +260,25 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: the distinct values of a text label column, or `names`, if present,
-    /// for a column of a different type. `find(row, column, scratch)` returns a value. For
-    /// `classes` and `lenient`, see [`learn`](Columns::learn).
+    /// Sets the class names: the distinct values of a text label column, or the names in
+    /// `features`, if present, for a column of a different type. `find(row, column, scratch)`
+    /// returns a value.
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
-        names: Option<Vec<String>>,
-        classes: Option<&Classes>,
-        lenient: bool,
+        features: &FileFeatures<'_>,
+        options: &Options,
         rows: usize,
         find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
     ) -> Result<Self> {
+        let name = |column: usize| &*columns[column].name;
+        let names = features.classes(self.used_columns().map(name), self.label.map(name))?;
         let Some(label) = self.label else { return Ok(self) };
         if let Some(names) = names {
             self.labels = Some(Arc::new(Labels::Named(names)));
         }
         if columns[label].column_type == ColumnType::Text {
-            self.learn(classes, lenient, |visit| {
+            self.learn(options.classes.as_ref(), options.lenient, |visit| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
                     scratch.clear();
