@@ -115,25 +115,11 @@ fn numbers(files: &[Vec<u8>], seed: u64) -> bool {
 #[test]
 fn segmentation_json() {
     let (files, mut reused) = (segmentations(), Segments::default());
-    fuzz::briefly("segmentations", |seed| segmentation(&files, &mut reused, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn segmentation_json_for_long() {
-    let (files, mut reused) = (segmentations(), Segments::default());
-    fuzz::for_long("segmentations", |seed| segmentation(&files, &mut reused, seed));
+    fuzz::run("segmentations", |seed| segmentation(&files, &mut reused, seed));
 }
 
 #[test]
 fn number_fields() {
     let files = arrays();
-    fuzz::briefly("numbers", |seed| numbers(&files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn number_fields_for_long() {
-    let files = arrays();
-    fuzz::for_long("numbers", |seed| numbers(&files, seed));
+    fuzz::run("numbers", |seed| numbers(&files, seed));
 }

@@ -263,15 +263,7 @@ fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
 #[test]
 fn indexed_masks() {
     let originals = originals();
-    fuzz::briefly("indexed_masks", |seed| indexed(&originals, seed));
-}
-
-#[cfg(feature = "formats")]
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn indexed_masks_for_long() {
-    let originals = originals();
-    fuzz::for_long("indexed_masks", |seed| indexed(&originals, seed));
+    fuzz::run("indexed_masks", |seed| indexed(&originals, seed));
 }
 
 #[test]
@@ -284,38 +276,17 @@ fn masks_of_every_depth_have_the_values_of_the_crate_png() {
 #[test]
 fn png_masks() {
     let masks = masks();
-    fuzz::briefly("png_masks", |seed| mask(&masks, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn png_masks_for_long() {
-    let masks = masks();
-    fuzz::for_long("png_masks", |seed| mask(&masks, seed));
+    fuzz::run("png_masks", |seed| mask(&masks, seed));
 }
 
 #[test]
 fn images() {
     let originals = originals();
-    fuzz::briefly("images", |seed| image(&originals, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn images_for_long() {
-    let originals = originals();
-    fuzz::for_long("images", |seed| image(&originals, seed));
+    fuzz::run("images", |seed| image(&originals, seed));
 }
 
 #[test]
 fn npy() {
     let arrays = arrays();
-    fuzz::briefly("npy", |seed| array(&arrays, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn npy_for_long() {
-    let arrays = arrays();
-    fuzz::for_long("npy", |seed| array(&arrays, seed));
+    fuzz::run("npy", |seed| array(&arrays, seed));
 }

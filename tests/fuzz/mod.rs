@@ -2,9 +2,9 @@
 //! seed and can be replayed. The cases are in `tests/fuzz`, `jpeg/tests/fuzz` and
 //! `sources/tests/fuzz`.
 //!
-//! Each file there is a child of the module that it tests, so it can call private parsers. A parser
-//! has two tests: a short one in every test run, and `..._for_long`, which is ignored by default and
-//! runs for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
+//! Each file there is a child of the module that it tests, so it can call private parsers. Each test
+//! runs for a second, or for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the
+//! commands.
 
 mod coverage;
 
@@ -138,29 +138,23 @@ pub(crate) fn fixtures() -> PathBuf {
 /// time.
 const MAX_CASE_TIME: Duration = Duration::from_secs(20);
 
-pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
-    run(name, 0, Duration::from_secs(1), u64::MAX, case);
-}
-
-/// Runs `case` for a long time. The run is controlled by `WARPFEED_FUZZ_SECONDS` (default 60),
-/// `WARPFEED_FUZZ_SEED` (the first seed, default 2^32) and `WARPFEED_FUZZ_CASES` (the maximum
-/// number of cases).
-pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-    let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
-    run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
-}
-
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
-/// caught, and the failing seeds are listed at the end.
+/// Runs `case` for consecutive seeds, for `WARPFEED_FUZZ_SECONDS` seconds (default 1) and at most
+/// `WARPFEED_FUZZ_CASES` cases. `WARPFEED_FUZZ_SEED` is the first seed (default 2^32 with
+/// `WARPFEED_FUZZ_SECONDS`, and 0 without). `case` returns whether its input was accepted. Panics
+/// are caught, and the failing seeds are listed at the end.
 ///
 /// If `WARPFEED_FUZZ_LAST` is a file name, the file receives the current seed, because a case may
 /// kill the process.
 ///
 /// In a build with edge counters, replaying a case requires its inputs in addition to its seed, so
 /// the inputs of a failed case are written to files.
-fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl FnMut(u64) -> bool) {
+pub(crate) fn run(name: &str, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
+    let seconds = number("WARPFEED_FUZZ_SECONDS");
+    let (length, max_cases) =
+        (Duration::from_secs(seconds.unwrap_or(1)), number("WARPFEED_FUZZ_CASES").unwrap_or(u64::MAX));
+    let first = number("WARPFEED_FUZZ_SEED").unwrap_or(if seconds.is_some() { 1 << 32 } else { 0 });
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the file WARPFEED_FUZZ_LAST can be created"));
     let mut coverage = Coverage::new();

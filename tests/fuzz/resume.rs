@@ -233,13 +233,5 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
 fn checkpoints() {
     let saved_runs = saved();
     let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::briefly("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn checkpoints_for_long() {
-    let saved_runs = saved();
-    let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::for_long("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
+    fuzz::run("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
 }

@@ -107,7 +107,7 @@ def run(runs, harness, seconds, number):
         )
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                [runs.options.binary, "--exact", harness, "--ignored", "--nocapture"],
+                [runs.options.binary, "--exact", harness, "--nocapture"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
             )
@@ -147,7 +147,7 @@ def table(runs):
         # Each part starts with the inputs of earlier parts, so the largest number of edges is the
         # total.
         edges = max((part["edges"] for part in parts), default=0)
-        name = harness.split("::")[-1].removesuffix("_for_long")
+        name = harness.split("::")[-1]
         print(
             f"| `{name}` | {sums['cases']:,} | {sums['accepted']:,} | {edges:,} | {sums['failures']} "
             f"| {sums['seconds']:,.0f} |"
@@ -175,8 +175,8 @@ def main():
     folder = pathlib.Path(__file__).resolve().parent
     options.root = folder if (folder / "tests/fixtures").exists() else folder.parents[1]
 
-    listed = subprocess.run([options.binary, "--list", "--ignored"], stdout=subprocess.PIPE, check=True, text=True)
-    known = re.findall(r"^(\S*::(\w+)_for_long): test$", listed.stdout, re.MULTILINE)
+    listed = subprocess.run([options.binary, "--list"], stdout=subprocess.PIPE, check=True, text=True)
+    known = re.findall(r"^(\S*fuzz\S*::(\w+)): test$", listed.stdout, re.MULTILINE)
     expected = options.harness or FORMATS
     harnesses = [name for name, short in known if any(w == short or options.harness and w in short for w in expected)]
     missing = [word for word in expected if not any(word in name for name in harnesses)]

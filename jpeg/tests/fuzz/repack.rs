@@ -40,11 +40,5 @@ fn check_repacked(seed: u64) -> bool {
 
 #[test]
 fn damaged_files_are_refused_or_keep_their_pixels() {
-    fuzz::briefly("repack", check_repacked);
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn repack_for_long() {
-    fuzz::for_long("repack", check_repacked);
+    fuzz::run("repack", check_repacked);
 }

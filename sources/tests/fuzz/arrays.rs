@@ -128,49 +128,32 @@ fn case(from: &Files, seed: u64) -> bool {
 }
 
 #[test]
-fn damaged_arrays_give_errors() {
-    for files in [npy(), npz(), safetensors(), torch()] {
-        fuzz::briefly(files.kind, |seed| case(&files, seed));
-    }
-    #[cfg(feature = "hdf5")]
-    {
-        let files = hdf5();
-        fuzz::briefly(files.kind, |seed| case(&files, seed));
-    }
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn npy_files_for_long() {
+fn npy_files() {
     let files = npy();
-    fuzz::for_long(files.kind, |seed| case(&files, seed));
+    fuzz::run(files.kind, |seed| case(&files, seed));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn npz_files_for_long() {
+fn npz_files() {
     let files = npz();
-    fuzz::for_long(files.kind, |seed| case(&files, seed));
+    fuzz::run(files.kind, |seed| case(&files, seed));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn safetensors_files_for_long() {
+fn safetensors_files() {
     let files = safetensors();
-    fuzz::for_long(files.kind, |seed| case(&files, seed));
+    fuzz::run(files.kind, |seed| case(&files, seed));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn torch_files_for_long() {
+fn torch_files() {
     let files = torch();
-    fuzz::for_long(files.kind, |seed| case(&files, seed));
+    fuzz::run(files.kind, |seed| case(&files, seed));
 }
 
 #[cfg(feature = "hdf5")]
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn hdf5_files_for_long() {
+fn hdf5_files() {
     let files = hdf5();
-    fuzz::for_long(files.kind, |seed| case(&files, seed));
+    fuzz::run(files.kind, |seed| case(&files, seed));
 }

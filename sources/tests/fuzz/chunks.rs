@@ -124,32 +124,21 @@ fn chunk_files(datasets: &'static [Set]) -> impl FnMut(u64) -> bool {
 }
 
 #[test]
-fn damaged_chunks_give_errors() {
-    for (name, sets) in [("mds", &MDS[..]), ("litdata", &LITDATA), ("beton", &BETON), ("recordio", &RECORDIO)] {
-        fuzz::briefly(name, chunk_files(sets));
-    }
+fn mds_files() {
+    fuzz::run("mds", chunk_files(&MDS));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn mds_files_for_long() {
-    fuzz::for_long("mds", chunk_files(&MDS));
+fn litdata_files() {
+    fuzz::run("litdata", chunk_files(&LITDATA));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn litdata_files_for_long() {
-    fuzz::for_long("litdata", chunk_files(&LITDATA));
+fn beton_files() {
+    fuzz::run("beton", chunk_files(&BETON));
 }
 
 #[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn beton_files_for_long() {
-    fuzz::for_long("beton", chunk_files(&BETON));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn recordio_files_for_long() {
-    fuzz::for_long("recordio", chunk_files(&RECORDIO));
+fn recordio_files() {
+    fuzz::run("recordio", chunk_files(&RECORDIO));
 }

@@ -56,7 +56,8 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
     valid.count() > 0
 }
 
-fn arrow(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
+#[test]
+fn arrow_files() {
     let root = tempfile::tempdir().unwrap();
     let names = [
         "arrow_types/saved/data-00000-of-00001.arrow",
@@ -65,31 +66,14 @@ fn arrow(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
         "nested/saved/data-00000-of-00001.arrow",
     ];
     let (files, path) = (files(&names), root.path().join("x.arrow"));
-    run("arrow files", &mut |seed| case(&path, &files, seed, |path| Arrow::open(path)));
+    fuzz::run("arrow files", |seed| case(&path, &files, seed, |path| Arrow::open(path)));
 }
 
-fn parquet(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
+#[test]
+fn parquet_files() {
     let root = tempfile::tempdir().unwrap();
     let names = ["zstd", "none", "gzip", "lz4", "snappy", "words"].map(|name| format!("parquet_types/{name}.parquet"));
     let names: Vec<&str> = names.iter().map(String::as_str).chain(["nested/nested.parquet"]).collect();
     let (files, path) = (files(&names), root.path().join("x.parquet"));
-    run("parquet files", &mut |seed| case(&path, &files, seed, |path| Parquet::open(path)));
-}
-
-#[test]
-fn damaged_files_of_columns_give_errors() {
-    arrow(|name, case| fuzz::briefly(name, case));
-    parquet(|name, case| fuzz::briefly(name, case));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn arrow_files_for_long() {
-    arrow(|name, case| fuzz::for_long(name, case));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn parquet_files_for_long() {
-    parquet(|name, case| fuzz::for_long(name, case));
+    fuzz::run("parquet files", |seed| case(&path, &files, seed, |path| Parquet::open(path)));
 }

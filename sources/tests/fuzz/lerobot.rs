@@ -88,7 +88,8 @@ fn can_read_any(root: &Path, random: &mut Random) -> bool {
     valid.count() > 0
 }
 
-fn fuzz_datasets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
+#[test]
+fn lerobot_sets() {
     let root = tempfile::tempdir().unwrap();
     let mut originals: Vec<(PathBuf, Vec<Vec<u8>>)> = Vec::new();
     for (version, files) in FILES {
@@ -99,7 +100,7 @@ fn fuzz_datasets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
             originals.push((path, vec![bytes]));
         }
     }
-    run("lerobot sets", &mut |seed| {
+    fuzz::run("lerobot sets", |seed| {
         let mut random = Random::new(seed);
         let (path, bytes) = &originals[random.below(originals.len())];
         fs::write(path, random.mutated(bytes, &TOKENS)).unwrap();
@@ -108,15 +109,4 @@ fn fuzz_datasets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
         fs::write(path, &bytes[0]).unwrap();
         valid
     });
-}
-
-#[test]
-fn damaged_sets_give_errors() {
-    fuzz_datasets(|name, case| fuzz::briefly(name, case));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn lerobot_sets_for_long() {
-    fuzz_datasets(|name, case| fuzz::for_long(name, case));
 }

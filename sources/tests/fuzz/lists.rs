@@ -112,38 +112,17 @@ fn streams() -> Vec<Vec<u8>> {
 #[test]
 fn class_lists() {
     let (root, files) = (tempfile::tempdir().unwrap(), lists());
-    fuzz::briefly("class lists", |seed| classes(root.path(), &files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn class_lists_for_long() {
-    let (root, files) = (tempfile::tempdir().unwrap(), lists());
-    fuzz::for_long("class lists", |seed| classes(root.path(), &files, seed));
+    fuzz::run("class lists", |seed| classes(root.path(), &files, seed));
 }
 
 #[test]
 fn features_of_datasets() {
     let files = jsons();
-    fuzz::briefly("features", |seed| features(&files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn features_of_datasets_for_long() {
-    let files = jsons();
-    fuzz::for_long("features", |seed| features(&files, seed));
+    fuzz::run("features", |seed| features(&files, seed));
 }
 
 #[test]
 fn token_files() {
     let (root, files) = (tempfile::tempdir().unwrap(), streams());
-    fuzz::briefly("tokens", |seed| tokens(root.path(), &files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn token_files_for_long() {
-    let (root, files) = (tempfile::tempdir().unwrap(), streams());
-    fuzz::for_long("tokens", |seed| tokens(root.path(), &files, seed));
+    fuzz::run("tokens", |seed| tokens(root.path(), &files, seed));
 }

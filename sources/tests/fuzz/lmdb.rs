@@ -163,38 +163,17 @@ fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
 #[test]
 fn lmdb_value() {
     let values = values();
-    fuzz::briefly("lmdb value", |seed| value(&values, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn lmdb_value_for_long() {
-    let values = values();
-    fuzz::for_long("lmdb value", |seed| value(&values, seed));
+    fuzz::run("lmdb value", |seed| value(&values, seed));
 }
 
 #[test]
 fn lmdb_pickled() {
     let pickles = pickles();
-    fuzz::briefly("lmdb pickled", |seed| pickled(&pickles, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn lmdb_pickled_for_long() {
-    let pickles = pickles();
-    fuzz::for_long("lmdb pickled", |seed| pickled(&pickles, seed));
+    fuzz::run("lmdb pickled", |seed| pickled(&pickles, seed));
 }
 
 #[test]
 fn lmdb_meta() {
     let databases = databases();
-    fuzz::briefly("lmdb meta", |seed| meta(&databases, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn lmdb_meta_for_long() {
-    let databases = databases();
-    fuzz::for_long("lmdb meta", |seed| meta(&databases, seed));
+    fuzz::run("lmdb meta", |seed| meta(&databases, seed));
 }

@@ -63,12 +63,5 @@ fn case(pickles: &[Vec<u8>], seed: u64) -> bool {
 #[test]
 fn pickles_of_python() {
     let pickles = pickles();
-    fuzz::briefly("pickle", |seed| case(&pickles, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn pickles_of_python_for_long() {
-    let pickles = pickles();
-    fuzz::for_long("pickle", |seed| case(&pickles, seed));
+    fuzz::run("pickle", |seed| case(&pickles, seed));
 }

@@ -232,51 +232,23 @@ fn tables() -> Vec<Vec<u8>> {
 #[test]
 fn coco_json() {
     let (root, files) = (folder(), jsons());
-    fuzz::briefly("coco", |seed| coco(root.path(), &files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn coco_json_for_long() {
-    let (root, files) = (folder(), jsons());
-    fuzz::for_long("coco", |seed| coco(root.path(), &files, seed));
+    fuzz::run("coco", |seed| coco(root.path(), &files, seed));
 }
 
 #[test]
 fn yolo_files() {
     let (root, [yaml, labels]) = (folder(), yamls());
-    fuzz::briefly("yolo", |seed| yolo(root.path(), &yaml, &labels, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn yolo_files_for_long() {
-    let (root, [yaml, labels]) = (folder(), yamls());
-    fuzz::for_long("yolo", |seed| yolo(root.path(), &yaml, &labels, seed));
+    fuzz::run("yolo", |seed| yolo(root.path(), &yaml, &labels, seed));
 }
 
 #[test]
 fn voc_xml() {
     let (root, files) = (folder(), xmls());
-    fuzz::briefly("voc", |seed| voc(root.path(), &files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn voc_xml_for_long() {
-    let (root, files) = (folder(), xmls());
-    fuzz::for_long("voc", |seed| voc(root.path(), &files, seed));
+    fuzz::run("voc", |seed| voc(root.path(), &files, seed));
 }
 
 #[test]
 fn table_text() {
     let (root, files) = (folder(), tables());
-    fuzz::briefly("table", |seed| table(root.path(), &files, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn table_text_for_long() {
-    let (root, files) = (folder(), tables());
-    fuzz::for_long("table", |seed| table(root.path(), &files, seed));
+    fuzz::run("table", |seed| table(root.path(), &files, seed));
 }

@@ -189,14 +189,7 @@ fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> b
 #[test]
 fn set_manifest() {
     let (manifests, tars) = (manifests(), tars());
-    fuzz::briefly("set manifest", |seed| manifest(&manifests, &tars, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn set_manifest_for_long() {
-    let (manifests, tars) = (manifests(), tars());
-    fuzz::for_long("set manifest", |seed| manifest(&manifests, &tars, seed));
+    fuzz::run("set manifest", |seed| manifest(&manifests, &tars, seed));
 }
 
 fn tars() -> BTreeMap<String, u64> {
@@ -206,25 +199,11 @@ fn tars() -> BTreeMap<String, u64> {
 #[test]
 fn tar_index() {
     let shards = shards();
-    fuzz::briefly("tar index", |seed| index(&shards, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn tar_index_for_long() {
-    let shards = shards();
-    fuzz::for_long("tar index", |seed| index(&shards, seed));
+    fuzz::run("tar index", |seed| index(&shards, seed));
 }
 
 #[test]
 fn sidecar_index() {
     let sidecars = sidecars();
-    fuzz::briefly("sidecar index", |seed| mutated_sidecar(&sidecars, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn sidecar_index_for_long() {
-    let sidecars = sidecars();
-    fuzz::for_long("sidecar index", |seed| mutated_sidecar(&sidecars, seed));
+    fuzz::run("sidecar index", |seed| mutated_sidecar(&sidecars, seed));
 }

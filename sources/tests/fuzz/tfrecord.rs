@@ -53,12 +53,5 @@ fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
 #[test]
 fn tfrecord_files() {
     let seeds = seeds();
-    fuzz::briefly("tfrecord", |seed| case(&seeds, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn tfrecord_files_for_long() {
-    let seeds = seeds();
-    fuzz::for_long("tfrecord", |seed| case(&seeds, seed));
+    fuzz::run("tfrecord", |seed| case(&seeds, seed));
 }

@@ -99,25 +99,11 @@ fn case(files: &[Vec<u8>], words: &[&[u8]], seed: u64) -> bool {
 #[test]
 fn mp4_files() {
     let seeds = seeds(&MP4);
-    fuzz::briefly("mp4", |seed| case(&seeds, &MP4_WORDS, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn mp4_files_for_long() {
-    let seeds = seeds(&MP4);
-    fuzz::for_long("mp4", |seed| case(&seeds, &MP4_WORDS, seed));
+    fuzz::run("mp4", |seed| case(&seeds, &MP4_WORDS, seed));
 }
 
 #[test]
 fn matroska_files() {
     let seeds = seeds(&MATROSKA);
-    fuzz::briefly("matroska", |seed| case(&seeds, &MATROSKA_WORDS, seed));
-}
-
-#[test]
-#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn matroska_files_for_long() {
-    let seeds = seeds(&MATROSKA);
-    fuzz::for_long("matroska", |seed| case(&seeds, &MATROSKA_WORDS, seed));
+    fuzz::run("matroska", |seed| case(&seeds, &MATROSKA_WORDS, seed));
 }
