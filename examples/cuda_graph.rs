@@ -13,7 +13,6 @@
 //! to those without a graph, and 1 otherwise. Without a GPU, the example only prints a message.
 #![allow(unsafe_code)]
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -32,17 +31,7 @@ const EPOCHS: u64 = 3;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("cuda_graph: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     if let Err(e) = cuda::available() {
         println!("skipped: {e}");
         return Ok(());

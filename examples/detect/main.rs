@@ -16,7 +16,6 @@ mod convolution;
 mod grid;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use convolution::{Convolution, Maps, Net};
 use grid::{CLASSES, Detection, ROWS, SIDE, TrueObject};
@@ -33,17 +32,7 @@ const MAX_BOXES: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("detect: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 12u64,

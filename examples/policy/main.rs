@@ -10,7 +10,6 @@
 //! has fallen far enough, and 1 otherwise.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use ndarray::{Array1, Array2, Axis};
 use warpfeed::field::{Image, NdArray, Text};
@@ -34,17 +33,7 @@ const MAX_ERROR: f64 = 0.4;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("policy: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 10u64,

@@ -14,7 +14,6 @@
 mod convolution;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use convolution::{Convolution, Maps, Net, softmax};
 use ndarray::Array2;
@@ -33,17 +32,7 @@ const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("segment: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,

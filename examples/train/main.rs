@@ -11,7 +11,6 @@
 mod net;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
@@ -27,17 +26,7 @@ const MIN_ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("train: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let epochs = match std::env::args().nth(1) {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,

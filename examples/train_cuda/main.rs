@@ -16,7 +16,6 @@ mod kernels;
 mod naive;
 mod net;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,17 +39,7 @@ const MIN_TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("train_cuda: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_checking = arguments.first().is_some_and(|a| a == "--check");
     if is_checking {

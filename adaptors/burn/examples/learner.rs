@@ -9,7 +9,6 @@
 //! held-out accuracy is well above chance. burn prints metrics after each epoch and a summary table
 //! at the end, and logs the metrics to `target/learner`.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -93,17 +92,7 @@ impl InferenceStep for Net {
     }
 }
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("learner: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let path = std::env::args().nth(1);
     let data: Arc<dyn Source> = match &path {
         Some(path) => source::open(path)?,

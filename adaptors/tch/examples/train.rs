@@ -10,7 +10,6 @@
 //!
 //! Without PATH, the exit code is 0 only if the held-out accuracy is well above chance.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,16 +29,6 @@ const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match train() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("train: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// A residual block ("Deep Residual Learning for Image Recognition", 2015): two 3x3 convolutions,
 /// with a 1x1 convolution as the shortcut.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
@@ -53,7 +42,7 @@ fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl Modul
     nn::func_t(move |x, train| (inner.forward_t(x, train) + shortcut.forward_t(x, train)).relu())
 }
 
-fn train() -> Result<()> {
+fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let epochs: u64 = arguments.get(1).map_or(Ok(4), |n| n.parse())?;
     let data: Arc<dyn Source> = match arguments.first() {

@@ -20,7 +20,7 @@ mod net;
 #[path = "../train/sgd.rs"]
 mod sgd;
 
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,17 +47,7 @@ const TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("distributed: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--processes") {
         let processes = arguments.get(1).ok_or("--processes: expected a number")?.parse()?;

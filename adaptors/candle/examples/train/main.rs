@@ -21,7 +21,6 @@ mod sgd;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,17 +33,7 @@ use warpfeed_synth::Synth;
 /// Minimum held-out accuracy on the generated dataset. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
-fn main() -> ExitCode {
-    match train() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("train: {e}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn train() -> Result<()> {
+fn main() -> Result<()> {
     let arguments = Arguments::read()?;
     let generated = arguments.paths.is_empty();
     let data: Arc<dyn Source> = match arguments.paths.first() {
