@@ -19,10 +19,11 @@ mod compressed;
 mod digest;
 mod features;
 mod formats;
+#[path = "../support/objects.rs"]
+mod objects;
 mod observe;
 mod random_dataset;
 mod seed;
-mod store;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,10 +32,10 @@ use std::time::{Duration, SystemTime};
 
 use digest::{Record, Recording};
 use formats::Format;
+use objects::Objects;
 use observe::Member;
 use random_dataset::{Kind, RandomDataset, SampleData};
 use seed::{Combinations, Counts, Opened, member, run_seed};
-use store::Objects;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))

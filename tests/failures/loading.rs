@@ -4,14 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use warpfeed::field::{Boxes, Mask};
-use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Dtype, Loader, OnError, Result};
 use warpfeed_synth::Synth;
 
+use crate::before_read::BeforeRead;
 use crate::calls::Kind;
 use crate::child::{Done, End, attempt};
 use crate::datasets::{FORMATS, Kind as Content, many, small};
@@ -81,22 +80,6 @@ fn yolo(folder: &Path, dest: &Path) {
     fs::write(dest.join("listed.yaml"), "train: listed.txt\nnames: [a, b, c]\n").unwrap();
 }
 
-/// A source with blocking reads, so that the loader starts reader threads.
-struct Slow(Arc<dyn Source>);
-
-impl Source for Slow {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        std::thread::sleep(Duration::from_millis(1));
-        self.0.read(index, scratch)
-    }
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        self.0.path(index)
-    }
-}
-
 type Cases<'a> = [(&'a str, &'a dyn Fn() -> Result<Loader>)];
 
 fn sweep(cases: &Cases<'_>) {
@@ -140,8 +123,12 @@ fn a_failed_call_changes_no_batch_or_reports_its_file() {
         ("folder, skipped", &|| Ok(open("folder")?.on_error(skip))),
         ("folder, one worker", &|| Ok(open("folder")?.workers(1))),
         ("folder, readers", &|| {
-            let source = warpfeed::source::open(data.path("folder"))?;
-            Ok(with(Loader::source(Slow(source))).epochs(1).prefetch(4).retries(0))
+            // The loader starts reader threads, because reads block.
+            let slow = BeforeRead(warpfeed::source::open(data.path("folder"))?, |_| {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(())
+            });
+            Ok(with(Loader::source(slow)).epochs(1).prefetch(4).retries(0))
         }),
         ("tar", &|| open("plain/y.tar")),
         ("tar, read", &|| Ok(open("plain/y.tar")?.mmap(false))),

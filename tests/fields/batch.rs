@@ -2,7 +2,7 @@
 //! from the `u8` images by the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
-use crate::support::{self, NumberCodec, NumberSource, loader, reference_epoch};
+use crate::support::{self, NumberCodec, NumberSource, loader, reference_epoch, refused};
 use half::{bf16, f16};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::field;
@@ -273,10 +273,6 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == warpfeed::ErrorKind::Config && e.cause().contains(words), "{words}: {e}");
-    };
     let no_image = || loader(NumberSource::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
     refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has no image field");

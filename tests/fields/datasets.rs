@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::reference_fields::{PlanRecord, npy};
-use crate::support::exit_on_hang;
+use crate::support::{exit_on_hang, refused};
 use warpfeed::field::{Boxes, Mask};
 use warpfeed::sampler::{MixtureOptions, Rng};
 use warpfeed::source::{Memory, OwnedSample, Source};
@@ -155,10 +155,6 @@ fn a_run_with_an_augmentation_for_each_dataset_resumes() {
 
 #[test]
 fn augmentations_that_contradict_each_other_are_refused() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().err().unwrap();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     let train = || Augment::train(24);
     let pair = |common: Augment, augment: Augment| mixture().augment(common).augment_for(1, augment);
     refused(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::annotated;
 use crate::reference_fields::{image, npy};
-use crate::support::exit_on_hang;
+use crate::support::{BeforeRead, check_resume, exit_on_hang};
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Geometry, Image, Keypoints, Mask};
 use warpfeed::sampler::Rng;
@@ -79,42 +79,20 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
     assert!(single_worker == ranks);
-    assert!(single_worker == exit_on_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
+    // The loader starts reader threads, because reads block.
+    let slow = BeforeRead(Memory::new(samples()), |_| {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    });
+    assert!(single_worker == exit_on_hang(|| epoch(with(slow).batch_size(8).workers(2), 3)));
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
         assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
     }
 }
 
-/// A source with blocking reads, so that the loader starts reader threads.
-struct Slow(Memory);
-
-impl Source for Slow {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        std::thread::sleep(Duration::from_millis(2));
-        self.0.read(index, scratch)
-    }
-}
-
 #[test]
 fn a_run_with_mosaics_resumes() {
-    let mut batches = loader().host().unwrap();
-    let unbroken: Vec<_> = (0..2)
-        .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
-        .map(|batches| {
-            batches.iter().flat_map(|batch| contents_by_sample(batch).collect::<Vec<_>>()).collect::<Vec<_>>()
-        })
-        .collect();
-    let mut batches = loader().host().unwrap();
-    assert_eq!(batches.epoch(0).count(), 10);
-    assert_eq!(batches.epoch(1).take(3).count(), 3);
-    let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> =
-        again.epoch(1).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == unbroken[1][unbroken[1].len() - rest.len()..] && rest.len() == 28);
+    check_resume(loader, |batch| contents_by_sample(batch).collect::<Vec<_>>());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::annotated;
 use crate::reference_fields::{image, npy};
+use crate::support::check_resume;
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Keypoints, Mask};
 use warpfeed::sampler::Rng;
@@ -95,15 +96,7 @@ fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
 
 #[test]
 fn a_run_with_pasted_objects_resumes() {
-    let mut batches = loader().host().unwrap();
-    let samples: Vec<_> =
-        batches.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    let mut batches = loader().host().unwrap();
-    assert_eq!(batches.epoch(0).take(3).count(), 3);
-    let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> =
-        again.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
+    check_resume(loader, |batch| contents_by_sample(batch).collect::<Vec<_>>());
 }
 
 /// Geometric effects must apply after pasting. The pasted object is fully visible, so all pixels in

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader, silence_panics};
+use crate::support::{
+    BatchContent, BeforeRead, NumberCodec, NumberSource, exit_on_hang, loader, refused, silence_panics,
+};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect};
 use warpfeed::field::NdArray as Numeric;
 use warpfeed::format::Format;
@@ -367,21 +369,12 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
 /// The loader must not take a source's `Timeout` error for its own timeout and continue to wait.
 #[test]
 fn a_source_timeout_fails_its_batch_like_any_error() {
-    struct Slow(NumberSource);
-    impl Source for Slow {
-        fn len(&self) -> usize {
-            self.0.len
-        }
-        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-            match index {
-                20 => Err(Error::new(ErrorKind::Timeout, "no answer for 3 s")),
-                _ => self.0.read(index, scratch),
-            }
-        }
-    }
     exit_on_hang(|| {
-        let loader =
-            Loader::source(Slow(NumberSource::new(60))).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
+        let source = BeforeRead(NumberSource::new(60), |index| match index {
+            20 => Err(Error::new(ErrorKind::Timeout, "no answer for 3 s")),
+            _ => Ok(()),
+        });
+        let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));
@@ -395,10 +388,6 @@ fn a_source_timeout_fails_its_batch_like_any_error() {
 #[test]
 fn impossible_options_are_refused_when_opening() {
     use warpfeed::{Dtype, Normalize};
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     let make = || loader(NumberSource::new(10));
     refused(make().batch_size(0), "batch_size(0)");
     refused(make().dtype(Dtype::I64), "int64");

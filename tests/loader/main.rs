@@ -1,12 +1,12 @@
 //! Tests the loader: options, fault handling, limits, statistics and traces.
 
+#[allow(unreachable_pub)]
+#[path = "../support/objects.rs"]
+mod objects;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/require.rs"]
 mod require;
-#[allow(unreachable_pub)]
-#[path = "../equivalence/store.rs"]
-mod store;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -30,8 +30,8 @@ use self::data::{
     COUNT, Data, LISTED, LISTED_IN_FILE, OF_FIRST, ORDER, Own, Red, SUBSET, World, darker, length, write,
 };
 use self::run::{ImageValues, Run};
+use crate::objects::Objects;
 use crate::process::{OWN, child};
-use crate::store::Objects;
 
 enum Does {
     /// Compares a run with a run without the setter.

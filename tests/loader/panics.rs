@@ -4,12 +4,13 @@
 //! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
 //! are global.
 
+use std::ops::Range;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use crate::process::child;
-use crate::support::{NumberCodec, NumberSource, exit_on_hang};
+use crate::support::{BeforeRead, NumberCodec, NumberSource, exit_on_hang};
 use tracing::span::{Attributes, Id, Record};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHandle, OnError, Result};
@@ -29,18 +30,24 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-struct PanicsOnSixth(NumberSource);
-
-impl Source for PanicsOnSixth {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+/// Returns a source that panics on every sixth sample, and on every hundredth at a different line.
+fn panics_on_sixth(samples: usize) -> impl Source + 'static {
+    BeforeRead(NumberSource::new(samples), |index: usize| {
         assert!(index % 100 != 1, "a second line panics at {index}");
         assert!(!index.is_multiple_of(6), "the source panics at {index}");
-        self.0.read(index, scratch)
-    }
+        Ok(())
+    })
+}
+
+/// Returns a source in which the reads in `failing` of sample `sample` fail with a transient error.
+fn fails(samples: usize, sample: usize, failing: Range<usize>) -> impl Source + 'static {
+    let reads = AtomicUsize::new(0);
+    BeforeRead(NumberSource::new(samples), move |index| {
+        if index == sample && failing.contains(&reads.fetch_add(1, SeqCst)) {
+            return Err(Error::in_source("busy").transient());
+        }
+        Ok(())
+    })
 }
 
 fn open(source: impl Source + 'static) -> Batches<HostBatch> {
@@ -56,7 +63,7 @@ fn a_hundred_panics_fail_and_keep_the_panic_hook() {
         std::panic::set_hook(Box::new(move |_| {
             counted.fetch_add(1, SeqCst);
         }));
-        let mut batches = open(PanicsOnSixth(NumberSource::new(600)));
+        let mut batches = open(panics_on_sixth(600));
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
         let faults = batches.sample_errors();
         assert_eq!(faults.len(), 100 + 6, "every panic is listed");
@@ -75,20 +82,11 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
             panic!("dropped");
         }
     }
-    struct Bombs(NumberSource);
-    impl Source for Bombs {
-        fn len(&self) -> usize {
-            self.0.len
-        }
-        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-            if index == 33 {
-                std::panic::panic_any(Bomb);
-            }
-            self.0.read(index, scratch)
-        }
-    }
     in_a_process(child!(a_value_that_panics_when_dropped_fails_its_sample), || {
-        let mut batches = open(Bombs(NumberSource::new(60)));
+        let mut batches = open(BeforeRead(NumberSource::new(60), |index| match index {
+            33 => std::panic::panic_any(Bomb),
+            _ => Ok(()),
+        }));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
         assert_eq!(batches.sample_errors()[0].error.to_string(), "sample 33: panic: with a non-string payload");
     });
@@ -145,20 +143,6 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-struct Shaky(NumberSource, AtomicUsize);
-
-impl Source for Shaky {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        if index == 33 && self.1.fetch_add(1, SeqCst) < 2 {
-            return Err(Error::in_source("busy").transient());
-        }
-        self.0.read(index, scratch)
-    }
-}
-
 #[test]
 fn a_panic_outside_guarded_code_fails_the_run() {
     let printed = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
@@ -170,7 +154,8 @@ fn a_panic_outside_guarded_code_fails_the_run() {
             );
         });
         tracing::subscriber::set_global_default(logger).unwrap();
-        let source = Shaky(NumberSource::new(60), AtomicUsize::new(0));
+        // A worker logs a warning when it retries.
+        let source = fails(60, 33, 0..2);
         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).workers(4);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
@@ -185,20 +170,6 @@ fn a_panic_outside_guarded_code_fails_the_run() {
     assert!(printed.is_none_or(|text| text.matches("the logger panics").count() == 1));
 }
 
-struct FailsSixthRead(NumberSource, AtomicUsize);
-
-impl Source for FailsSixthRead {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        if index == 64 && self.1.fetch_add(1, SeqCst) == 5 {
-            return Err(Error::in_source("busy").transient());
-        }
-        self.0.read(index, scratch)
-    }
-}
-
 /// A worker that panics leaves its remaining rows of the batch unread. Those rows must not show the
 /// keys of the slot's previous batch.
 #[test]
@@ -208,7 +179,7 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
             assert!(!is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
-        let source = FailsSixthRead(NumberSource::new(320), AtomicUsize::new(0));
+        let source = fails(320, 64, 5..6);
         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(32).workers(1);
         let mut batches = loader.prefetch(1).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
         for epoch in 0..7 {
@@ -239,8 +210,7 @@ fn a_logger_may_read_statistics_and_panic_while_skipping() {
         tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();
         let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
-        let loader =
-            Loader::source(PanicsOnSixth(NumberSource::new(600))).codec(NumberCodec).augment(Augment::train(16));
+        let loader = Loader::source(panics_on_sixth(600)).codec(NumberCodec).augment(Augment::train(16));
         let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
         let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
         monitor.set(batches.handle()).unwrap();

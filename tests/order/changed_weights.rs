@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{NumberCodec, NumberSource, exit_on_hang, loader};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang, loader, refused};
 use warpfeed::sampler::{At, MixtureOptions};
 use warpfeed::source::{BatchIndex, Lookahead, Memory, OwnedSample, Prefetcher, Sample, Source};
 use warpfeed::transform::{Augment, Mosaic};
@@ -458,10 +458,6 @@ fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
 
 #[test]
 fn batch_sizes_that_cannot_work_are_refused() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().err().unwrap();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     let sizes = |sizes: &[usize]| {
         let options = MixtureOptions::new().single_dataset_batches(true);
         sized(MixtureOptions::new()).mixture_options(options.global_batch_sizes(sizes.to_vec()))
@@ -517,10 +513,6 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
 
 #[test]
 fn invalid_options_of_a_mixture_are_refused() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     let new = MixtureOptions::new;
     refused(mixture(new().single_pass([2])), "single_pass: there is no source 2: the mixture has 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportion, but 2 sources");

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader, refused};
 use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Pixels};
 use warpfeed::sampler::{Rng, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed};
@@ -300,10 +300,6 @@ fn mutually_exclusive_choices_are_refused() {
 
 #[test]
 fn invalid_choices_are_refused() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.to_string().contains(words), "{e}");
-    };
     let make = || loader(NumberSource::new(10));
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: the list of indices is empty");
@@ -315,7 +311,8 @@ fn invalid_choices_are_refused() {
     refused(make().decode_share(f64::NAN), "decode_share(NaN)");
     refused(make().shuffle_window(0), "shuffle_window(0)");
     let unlabeled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
-    refused(Loader::source(unlabeled).balanced(), "sample 1 (b): source: no label, but balanced() requires one");
+    let e = Loader::source(unlabeled).balanced().host().unwrap_err();
+    assert!(e.to_string().contains("sample 1 (b): source: no label, but balanced() requires one"), "{e}");
     struct Panics;
     impl Source for Panics {
         fn len(&self) -> usize {
@@ -489,10 +486,6 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
         );
     }
 
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     refused(make().subset([1, 2]), "mixture and subset: the subset has no sample of source 1, which has the");
     refused(make().subset([1, 340]), "entry 1 is sample 340, but the source has 340 samples");
     refused(make().weights([1.0; 339]), "339 weights, but the source has 340");

@@ -5,7 +5,7 @@
 use std::process::{Command, Stdio};
 
 use crate::process::child;
-use crate::support::{BatchContent, NumberSource, exit_on_hang, loader};
+use crate::support::{BatchContent, NumberSource, exit_on_hang, loader, refused};
 use proptest::prelude::*;
 use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
@@ -114,10 +114,6 @@ fn batch_size_is_per_rank_and_global_batch_size_for_all() {
 
 #[test]
 fn invalid_ranks_are_refused() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
-    };
     let make = || loader(NumberSource::new(100));
     refused(make().rank(3, 3), "rank 3 is not less than the world size 3");
     refused(make().rank(0, 0), "rank 0 is not less than the world size 0");

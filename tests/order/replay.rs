@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader};
-use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, ErrorKind, Loader, LoaderHandle, Result};
+use crate::support::{BatchContent, BeforeRead, NumberCodec, NumberSource, exit_on_hang, loader};
+use warpfeed::{Augment, ErrorKind, Loader, LoaderHandle};
 
 #[test]
 fn a_replay_repeats_batches_without_reading() {
@@ -63,36 +62,23 @@ fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
     });
 }
 
-/// A source that records the position of the run during the reads of the third batch, when two
-/// batches have been delivered.
-struct Watches {
-    numbers: NumberSource,
-    monitor: Arc<OnceLock<LoaderHandle>>,
-    positions: Arc<Mutex<Vec<(u64, u64)>>>,
-}
-
-impl Source for Watches {
-    fn len(&self) -> usize {
-        self.numbers.len
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        if let Some(monitor) = self.monitor.get().filter(|_| index >= 14) {
-            while monitor.stats().batches < 2 {
-                std::thread::yield_now();
-            }
-            let checkpoint = monitor.checkpoint();
-            self.positions.lock().unwrap().push((checkpoint.epoch(), checkpoint.batch()));
-        }
-        self.numbers.read(index, scratch)
-    }
-}
-
 #[test]
 fn a_monitor_does_not_advance_during_a_replay() {
     exit_on_hang(|| {
-        let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
-        let source = Watches { numbers: NumberSource::new(21), monitor: monitor.clone(), positions: Arc::clone(&seen) };
+        let (monitor, seen) = (Arc::new(OnceLock::<LoaderHandle>::new()), Arc::new(Mutex::new(Vec::new())));
+        let (watched, positions) = (monitor.clone(), seen.clone());
+        // Records the position of the run during the reads of the third batch, when two batches
+        // have been delivered.
+        let source = BeforeRead(NumberSource::new(21), move |index| {
+            if let Some(monitor) = watched.get().filter(|_| index >= 14) {
+                while monitor.stats().batches < 2 {
+                    std::thread::yield_now();
+                }
+                let checkpoint = monitor.checkpoint();
+                positions.lock().unwrap().push((checkpoint.epoch(), checkpoint.batch()));
+            }
+            Ok(())
+        });
         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
         // The first checkpoint reads samples.

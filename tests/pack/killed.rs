@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use warpfeed::Result;
 use warpfeed::pack::{Merge, Pack};
 use warpfeed::sampler::Rng;
-use warpfeed::source::{Memory, Sample, Source, open};
+use warpfeed::source::{Source, open};
 
+use crate::before_read::BeforeRead;
 use crate::parts::{files, numbers, pack_part, read_all};
 use crate::process::child;
 
@@ -21,26 +21,18 @@ const WORK: &str = "WARPFEED_TEST_PACK_WORK";
 const SAMPLES: usize = 90;
 const PARTS: u64 = 3;
 
-struct Slow(Memory);
-
-impl Source for Slow {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+fn slow() -> impl Source {
+    BeforeRead(numbers(SAMPLES), |_| {
         std::thread::sleep(Duration::from_micros(200));
-        self.0.read(index, scratch)
-    }
-    fn classes(&self) -> &[String] {
-        self.0.classes()
-    }
+        Ok(())
+    })
 }
 
 #[test]
 #[ignore = "started by another test"]
 fn pack_until_killed() {
     let (Some(folder), Ok(work)) = (std::env::var_os(TARGET), std::env::var(WORK)) else { return };
-    let (folder, source) = (Path::new(&folder), Slow(numbers(SAMPLES)));
+    let (folder, source) = (Path::new(&folder), slow());
     println!("\nbegins");
     let _ = match &*work {
         "merge" => Merge::new(folder.join("x.tar")).run().map(drop),
@@ -96,7 +88,7 @@ fn lasts(folder: &Path, work: &str) -> Duration {
 /// Kills `kills` processes, or suspends them until their dataset is merged. With `plain`, packs
 /// without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
-    let source = Slow(numbers(SAMPLES));
+    let source = slow();
     let reference = tempfile::tempdir().unwrap();
     Pack::new(&source).shard_samples(4).to(reference.path().join("x.tar")).unwrap();
     let (expected, samples) = (files(reference.path()), read_all(&source));

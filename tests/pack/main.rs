@@ -1,5 +1,7 @@
 //! Tests packing.
 
+#[path = "../support/before_read.rs"]
+mod before_read;
 #[path = "../support/process.rs"]
 mod process;
 

@@ -11,7 +11,8 @@ use warpfeed::pack::{Merge, Pack, Report};
 use warpfeed::source::{Object, Options, OwnedSample, Source, Store, Upload};
 use warpfeed::{Error, Result};
 
-use crate::parts::{Hooked, files, numbers, read_all};
+use crate::before_read::BeforeRead;
+use crate::parts::{files, numbers, read_all};
 
 pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
@@ -187,10 +188,11 @@ fn packing_to_a_store_or_a_folder_gives_the_same_bytes() {
 #[test]
 fn an_interrupted_part_in_a_store_resumes_at_its_last_shard() {
     let (reads, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(50 + 33));
-    let set = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == fail_at.load(Ordering::Relaxed) {
-        true => Err(Error::in_source("gone")),
-        false => Ok(()),
-    });
+    let set =
+        BeforeRead(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == fail_at.load(Ordering::Relaxed) {
+            true => Err(Error::in_source("gone")),
+            false => Ok(()),
+        });
     let store = Objects::default();
     store.pack(&set).workers(1).to(URL).unwrap_err();
     assert_eq!(store.names().iter().filter(|name| name.ends_with(".tar")).count(), 8);
@@ -204,7 +206,7 @@ fn an_interrupted_part_in_a_store_resumes_at_its_last_shard() {
 
 #[test]
 fn concurrent_attempts_and_merges_leave_one_dataset_in_a_store() {
-    let set = Hooked(numbers(40), |_| {
+    let set = BeforeRead(numbers(40), |_| {
         std::thread::sleep(std::time::Duration::from_micros(200));
         Ok(())
     });
@@ -230,7 +232,7 @@ fn a_late_attempt_changes_nothing_in_a_store() {
     for stop_at in [0, 5, 19] {
         let store = Objects::default();
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
-        let waits = Hooked(numbers(40), |index| {
+        let waits = BeforeRead(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
                 let mut open = gate.0.lock().unwrap();
                 while !*open {

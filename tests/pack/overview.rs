@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use warpfeed::Error;
 use warpfeed::pack::{Merge, Overview, Pack};
 
+use crate::before_read::BeforeRead;
 use crate::object_store::{Objects, URL};
-use crate::parts::{Hooked, numbers, pack_part};
+use crate::parts::{numbers, pack_part};
 
 fn facts(overview: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
     (overview.samples, overview.total, overview.parts, &overview.missing, overview.merged)
@@ -22,7 +23,7 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     assert!(e.cause().contains("neither parts nor a dataset") && e.path() == Some(&*target), "{e}");
     // Planning reads all samples, because there are few. Then the part fails in its third shard.
     let reads = AtomicUsize::new(0);
-    let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 10 {
+    let fails = BeforeRead(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 10 {
         true => Err(Error::in_source("gone")),
         false => Ok(()),
     });
@@ -47,7 +48,7 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
 fn the_progress_of_a_pack_without_parts_is_known() {
     let root = tempfile::tempdir().unwrap();
     let reads = AtomicUsize::new(0);
-    let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 40 {
+    let fails = BeforeRead(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 40 {
         true => Err(Error::in_source("gone")),
         false => Ok(()),
     });

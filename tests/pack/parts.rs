@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
+use crate::before_read::BeforeRead;
 use warpfeed::pack::{Merge, Pack, Recode, Report};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
@@ -54,30 +55,6 @@ fn pack_whole(source: &dyn Source) -> tempfile::TempDir {
     pack_part(source, root.path(), (0, 1)).unwrap();
     merge(root.path()).run().unwrap();
     root
-}
-
-pub(crate) struct Hooked<F>(pub(crate) Memory, pub(crate) F);
-
-impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        (self.1)(index)?;
-        self.0.read(index, scratch)
-    }
-    fn classes(&self) -> &[String] {
-        self.0.classes()
-    }
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
-        self.0.key(index, scratch)
-    }
-    fn fingerprint(&self) -> Option<u64> {
-        self.0.fingerprint()
-    }
 }
 
 #[test]
@@ -137,7 +114,7 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
 #[test]
 fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     let (read, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(33));
-    let set = Hooked(numbers(50), |index| {
+    let set = BeforeRead(numbers(50), |index| {
         read.fetch_add(1, Ordering::Relaxed);
         if index == fail_at.load(Ordering::Relaxed) { Err(Error::in_source("the disk is gone")) } else { Ok(()) }
     });
@@ -153,7 +130,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
         let root = tempfile::tempdir().unwrap();
         // Planning reads all of these few samples. Let that succeed, and a later read fail.
         fail_at.store(usize::MAX, Ordering::Relaxed);
-        let first = Hooked(numbers(50), {
+        let first = BeforeRead(numbers(50), {
             let reads = AtomicUsize::new(0);
             move |_| {
                 if reads.fetch_add(1, Ordering::Relaxed) == 50 + 33 { Err(Error::in_source("gone")) } else { Ok(()) }
@@ -177,7 +154,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
 
 #[test]
 fn concurrent_attempts_at_a_part_leave_one_dataset() {
-    let set = Hooked(numbers(40), |_| {
+    let set = BeforeRead(numbers(40), |_| {
         std::thread::sleep(Duration::from_micros(300));
         Ok(())
     });
@@ -207,7 +184,7 @@ fn a_late_attempt_does_not_change_the_merged_dataset() {
         let root = tempfile::tempdir().unwrap();
         // Stop the slow attempt inside a shard, after it has read its probe samples.
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
-        let waits = Hooked(numbers(40), |index| {
+        let waits = BeforeRead(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
                 let mut open = gate.0.lock().unwrap();
                 while !*open {
@@ -640,7 +617,7 @@ fn repacking_continues_after_an_interrupted_merge() {
 fn a_shard_damaged_during_an_interruption_is_repacked() {
     let set = numbers(50);
     let root = tempfile::tempdir().unwrap();
-    let fails = Hooked(numbers(50), {
+    let fails = BeforeRead(numbers(50), {
         let reads = AtomicUsize::new(0);
         move |_| if reads.fetch_add(1, Ordering::Relaxed) == 50 + 33 { Err(Error::in_source("gone")) } else { Ok(()) }
     });
@@ -649,7 +626,7 @@ fn a_shard_damaged_during_an_interruption_is_repacked() {
     let mut bytes = fs::read(&shard).unwrap();
     bytes[700] ^= 1;
     fs::write(&shard, bytes).unwrap();
-    Pack::new(&Hooked(set, |_| Ok(()))).shard_samples(4).to(root.path().join("x.tar")).unwrap();
+    Pack::new(&BeforeRead(set, |_| Ok(()))).shard_samples(4).to(root.path().join("x.tar")).unwrap();
     assert!(files(root.path()) == files(pack_whole(&numbers(50)).path()));
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::before_read::BeforeRead;
 use crate::process::child;
 use image::{ImageFormat, RgbImage};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -578,32 +579,22 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source in which reading sample 31 sets a flag and blocks until the read is canceled.
-struct Stuck(Memory, Arc<AtomicBool>);
-
-impl Source for Stuck {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        if index == 31 {
-            self.1.store(true, Ordering::SeqCst);
-            while !is_stopped() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            return Err(Error::new(ErrorKind::Io, "left").transient());
-        }
-        self.0.read(index, scratch)
-    }
-}
-
 #[test]
 fn packing_stops_when_the_calling_thread_is_stopped() {
     let root = tempfile::tempdir().unwrap();
     let samples = (0..40).map(|i| OwnedSample::new(format!("{i}")).field("jpg", jpeg(i, 40, 30, false)));
     let stop = Arc::new(AtomicBool::new(false));
-    let source = Stuck(Memory::new(samples.collect()), stop.clone());
+    let stuck = stop.clone();
+    let source = BeforeRead(Memory::new(samples.collect()), move |index| {
+        if index != 31 {
+            return Ok(());
+        }
+        stuck.store(true, Ordering::SeqCst);
+        while !is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(Error::new(ErrorKind::Io, "left").transient())
+    });
     let pack = |target: &str, set: bool, change: fn(Pack<'_>) -> Pack<'_>| {
         stop.store(set, Ordering::SeqCst);
         let (stop, pack) = (stop.clone(), change(Pack::new(&source).workers(3).retries(1000)));

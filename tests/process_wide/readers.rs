@@ -11,25 +11,12 @@ use std::time::Duration;
 
 use crate::process::serial;
 use crate::support::{
-    BatchContent, NumberCodec, NumberSource, exit_on_hang, reference_epoch, run_until, wait_for_threads,
+    BatchContent, BeforeRead, NumberCodec, NumberSource, exit_on_hang, reference_epoch, run_until, wait_for_threads,
 };
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
-
-struct Slow<F>(NumberSource, F);
-
-impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        (self.1)(index)?;
-        self.0.read(index, scratch)
-    }
-}
 
 fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
     move |_| {
@@ -65,7 +52,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
     exit_on_hang(|| {
         let (samples, cores) = (800, available_parallelism().unwrap().get());
         let (max_reads, before) = in_flight(4);
-        let mut batches = loader(Slow(NumberSource::new(samples), before)).host().unwrap();
+        let mut batches = loader(BeforeRead(NumberSource::new(samples), before)).host().unwrap();
         assert_eq!(batches.workers(), cores);
         let augment = Augment::train(16);
         let mut expected = HashMap::new();
@@ -111,7 +98,7 @@ fn one_slow_sample_starts_no_readers() {
     let _serial = serial();
     exit_on_hang(|| {
         let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
-        let mut batches = loader(Slow(NumberSource::new(400), slow)).workers(2).host().unwrap();
+        let mut batches = loader(BeforeRead(NumberSource::new(400), slow)).workers(2).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().readahead, None);
     });
@@ -123,7 +110,7 @@ fn readers_pause_while_reads_do_not_block() {
     exit_on_hang(|| {
         let slow = Arc::new(AtomicBool::new(true));
         let now = slow.clone();
-        let source = Slow(NumberSource::new(800), move |_| {
+        let source = BeforeRead(NumberSource::new(800), move |_| {
             if now.load(Ordering::SeqCst) {
                 sleep(Duration::from_millis(1));
             }
@@ -248,7 +235,7 @@ fn errors_panics_and_retries_of_readers_reach_the_caller() {
                 _ => Ok(()),
             }
         };
-        let loader = Loader::source(Slow(NumberSource::new(400), fails))
+        let loader = Loader::source(BeforeRead(NumberSource::new(400), fails))
             .codec(NumberCodec)
             .augment(Augment::train(16))
             .batch_size(7);
@@ -268,7 +255,7 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
     let _serial = serial();
     exit_on_hang(|| {
         for round in 0..20 {
-            let mut batches = loader(Slow(NumberSource::new(800), waits(3))).workers(2).host().unwrap();
+            let mut batches = loader(BeforeRead(NumberSource::new(800), waits(3))).workers(2).host().unwrap();
             for number in 0..3 {
                 let partly = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 partly.for_each(|batch| drop(batch.unwrap()));
@@ -290,7 +277,7 @@ fn a_trace_has_a_row_for_each_reader() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("trace.json");
         let schedule = warpfeed::trace::Schedule { wait: 20, warmup: 1, active: 10, repeat: 1 };
-        let mut batches = loader(Slow(NumberSource::new(800), waits(2))).trace(&path, schedule).host().unwrap();
+        let mut batches = loader(BeforeRead(NumberSource::new(800), waits(2))).trace(&path, schedule).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         drop(batches);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -314,7 +301,7 @@ fn more_readers_are_started_while_latency_is_the_limit() {
     let _serial = serial();
     exit_on_hang(|| {
         let (max_reads, before) = in_flight(50);
-        let source = Slow(NumberSource::new(100_000), before);
+        let source = BeforeRead(NumberSource::new(100_000), before);
         let mut batches =
             Loader::source(source).drop_field("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
         // Initially there are 32 readers.

@@ -10,25 +10,15 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use crate::process::{child, serial};
-use crate::support::{NumberCodec, NumberSource, exit_on_hang, run_until};
-use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, HostBatch, Loader, Result};
+use crate::support::{BeforeRead, NumberCodec, NumberSource, exit_on_hang, run_until};
+use warpfeed::{Augment, HostBatch, Loader};
 
-struct Waits(NumberSource, Duration);
-
-impl Source for Waits {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        sleep(self.1);
-        self.0.read(index, scratch)
-    }
-}
-
+/// Returns a loader with reads that block, as on a slow disk.
 fn loader(samples: usize, wait: Duration) -> Loader {
-    let source = Waits(NumberSource::new(samples), wait);
+    let source = BeforeRead(NumberSource::new(samples), move |_| {
+        sleep(wait);
+        Ok(())
+    });
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(8).shuffle(3)
 }
 

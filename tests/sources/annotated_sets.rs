@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::annotated::{coco, coco_dataset, expect_error, write_files};
-use crate::stores::Objects;
+use crate::objects::Objects;
 use crate::warnings::Warnings;
 use serde_json::json;
 use warpfeed::field::Boxes;

@@ -17,7 +17,7 @@ use warpfeed::source::{
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Result};
 use warpfeed_video::Track;
 
-use crate::stores::Objects;
+use crate::objects::Objects;
 
 fn video(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name)

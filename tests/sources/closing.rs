@@ -1,18 +1,16 @@
 //! Tests closing a loader and aborting the opening of a dataset while the store hangs or fails: both
 //! must be fast and release the store. Also tests that the epoch after an abandoned one is complete.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{NumberCodec, NumberSource, exit_on_hang};
+use crate::objects::Objects;
+use crate::support::{BeforeRead, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::pack::Pack;
-use warpfeed::source::{
-    CancelToken, Lookahead, Object, Options, Prefetcher, ReadCompletion, Sample, Source, Store, is_stopped,
-};
+use warpfeed::source::{CancelToken, Object, Options, ReadCompletion, Source, Store, is_stopped};
 use warpfeed::{Augment, Error, Loader, Result};
 
 /// Maximum duration of closing: shorter than the two minutes after which a request without a
@@ -25,8 +23,10 @@ const FAILS: u8 = 2;
 
 #[derive(Clone)]
 struct FlakyStore {
-    files: Arc<HashMap<String, Vec<u8>>>,
+    objects: Objects,
     mode: Arc<AtomicU8>,
+    /// After this number of requests, the store enters this mode forever.
+    last_mode: (usize, u8),
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns before the response arrives.
     asynchronous: bool,
@@ -42,12 +42,10 @@ impl FlakyStore {
             .keep_undecodable(true)
             .to(root.path().join("s.tar"))
             .unwrap();
-        let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
-        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
-        let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
         FlakyStore {
-            files: Arc::new(files),
+            objects: Objects::of(root.path(), "mem://set"),
             mode: Arc::default(),
+            last_mode: (usize::MAX, ANSWERS),
             replies: Arc::default(),
             asynchronous,
             calls_in_progress: Arc::default(),
@@ -59,7 +57,7 @@ impl FlakyStore {
         self.mode.store(mode, Ordering::SeqCst);
     }
 
-    fn call<T>(&self, answer: impl FnOnce() -> T) -> Result<T> {
+    fn call<T>(&self, answer: impl FnOnce() -> Result<T>) -> Result<T> {
         struct LeaveOnDrop<'a>(&'a AtomicUsize);
         impl Drop for LeaveOnDrop<'_> {
             fn drop(&mut self) {
@@ -67,11 +65,14 @@ impl FlakyStore {
             }
         }
         self.calls_in_progress.fetch_add(1, Ordering::SeqCst);
-        self.begun.fetch_add(1, Ordering::SeqCst);
+        let (answered_requests, mode) = self.last_mode;
+        if self.begun.fetch_add(1, Ordering::SeqCst) >= answered_requests {
+            self.set_mode(mode);
+        }
         let _left = LeaveOnDrop(&self.calls_in_progress);
         loop {
             match self.mode.load(Ordering::SeqCst) {
-                ANSWERS => return Ok(answer()),
+                ANSWERS => return answer(),
                 FAILS => return Err(Error::in_source("connection reset").transient()),
                 _ if is_stopped() => return Err(Error::in_source("stopped")),
                 _ => thread::sleep(Duration::from_millis(5)),
@@ -79,17 +80,12 @@ impl FlakyStore {
         }
     }
 
-    fn find_object(&self, url: &str) -> Result<Object> {
-        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
-    }
-
     /// Waits until nothing uses the store: no blocking call, no pending reply and no clone. Panics
     /// if this takes too long.
     fn wait_until_unused(&self, name: &str) {
         let begun = Instant::now();
         // Drop canceled replies, as a real store does.
-        while self.calls_in_progress.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
+        while self.calls_in_progress.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.objects.0) > 1 {
             self.replies.lock().unwrap().retain(|reply| !reply.is_canceled());
             assert!(begun.elapsed() < MAX_CLOSING_TIME, "{name}: something still uses the store");
             thread::sleep(Duration::from_millis(5));
@@ -100,17 +96,15 @@ impl FlakyStore {
 
 impl Store for FlakyStore {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let objects =
-            || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.find_object(url)).collect();
-        self.call(objects)?
+        self.call(|| self.objects.list(prefix))
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        self.call(|| self.find_object(url))?
+        self.call(|| self.objects.object(url))
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.call(|| out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]))
+        self.call(|| self.objects.read(object, offset, out))
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -122,23 +116,6 @@ impl Store for FlakyStore {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let read = self.read(object, range.start, &mut bytes);
         reply.complete(read.map(|()| bytes));
-    }
-}
-
-/// Hides the prefetcher of a source, so that the threads that read samples wait for the store.
-struct WithoutPrefetcher(Arc<dyn Source>);
-
-impl Source for WithoutPrefetcher {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.0.read(index, scratch)
-    }
-
-    fn prefetcher(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        None
     }
 }
 
@@ -155,8 +132,9 @@ fn a_loader_closes_quickly_during_an_outage() {
                         );
                         let store = FlakyStore::of(200, asynchronous);
                         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+                        // Without a prefetcher, the threads that read samples wait for the store.
                         let source: Arc<dyn Source> =
-                            if planned { source } else { Arc::new(WithoutPrefetcher(source)) };
+                            if planned { source } else { Arc::new(BeforeRead(source, |_| Ok(()))) };
                         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
                         // A low limit keeps the prefetch budget small, so requests are pending when the
@@ -217,12 +195,11 @@ fn opening_can_be_aborted_at_every_request() {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
                 for answered_requests in 0..5 {
-                    let store = FlakyStore::of(60, false);
+                    let store = FlakyStore { last_mode: (answered_requests, mode), ..FlakyStore::of(60, false) };
                     let abort = Arc::new(AtomicU8::new(0));
                     let is_aborted = abort.clone();
                     let stop = CancelToken::new(move || is_aborted.load(Ordering::SeqCst) > 0);
-                    let options = Options::new()
-                        .store("mem", Arc::new(FailsAfter { store: store.clone(), answered_requests, mode }));
+                    let options = Options::new().store("mem", Arc::new(store.clone()));
                     let begun = thread::scope(|scope| {
                         let opening = scope.spawn(|| stop.run(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
@@ -247,33 +224,4 @@ fn opening_can_be_aborted_at_every_request() {
             }
         }
     });
-}
-
-struct FailsAfter {
-    store: FlakyStore,
-    answered_requests: usize,
-    mode: u8,
-}
-
-impl FailsAfter {
-    fn next(&self) -> &FlakyStore {
-        if self.store.begun.load(Ordering::SeqCst) >= self.answered_requests {
-            self.store.set_mode(self.mode);
-        }
-        &self.store
-    }
-}
-
-impl Store for FailsAfter {
-    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.next().list(prefix)
-    }
-
-    fn object(&self, url: &str) -> Result<Object> {
-        self.next().object(url)
-    }
-
-    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.next().read(object, offset, out)
-    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::files::folder;
+use crate::support::refused;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
@@ -128,10 +129,6 @@ fn matching_by_name_needs_names_for_all_labels() {
 
 #[test]
 fn join_options_are_refused_without_a_join_or_when_given_twice() {
-    let refused = |loader: Loader, words: &str| {
-        let e = loader.host().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
-    };
     let mixture = || Loader::mixture([(memory(&[0], &["a"]), 1.0)]);
     refused(mixture().match_labels_by_name().keep_labels(), "match_labels_by_name and keep_labels cannot be combined");
     refused(Loader::source(memory(&[0], &["a"])).match_labels_by_name(), "require a mixture");

@@ -14,7 +14,7 @@ use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, OwnedSample, Sa
 use warpfeed::{Augment, Dtype, Loader};
 
 use crate::formats::fixture;
-use crate::stores::Objects;
+use crate::objects::Objects;
 
 pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
@@ -424,18 +424,7 @@ fn epoch(loader: Loader) -> Vec<Contents> {
 #[test]
 fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
     for version in VERSIONS {
-        let store = Objects::default();
-        let mut folders = vec![fixture("lerobot").join(version)];
-        while let Some(folder) = folders.pop() {
-            for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-                let name = path.strip_prefix(fixture("lerobot").join(version)).unwrap().to_str().unwrap().to_owned();
-                if path.is_dir() {
-                    folders.push(path)
-                } else {
-                    store.put(&format!("mem://set/{name}"), fs::read(path).unwrap())
-                }
-            }
-        }
+        let store = Objects::of(&fixture("lerobot").join(version), "mem://set");
         let stored = Options::new().store("mem", Arc::new(store.clone()));
         check_samples(&*stored.open("mem://set").unwrap(), &answers(version)[0]);
         let options = || LeRobotOptions::new().delta_indices("action", -1..2);

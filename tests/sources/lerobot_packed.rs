@@ -14,7 +14,7 @@ use warpfeed::{Augment, Dtype, Loader, Result};
 
 use crate::formats::fixture;
 use crate::lerobot::{VERSIONS, answers, check_samples, options, writable};
-use crate::stores::Objects;
+use crate::objects::Objects;
 
 const TOP: &str = "observation.images.top";
 
@@ -200,21 +200,11 @@ fn videos_are_packed_as_jpegs() {
     }
 }
 
-fn upload(folder: &Path, url: &str, objects: &Objects) {
-    for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
-        let url = format!("{url}/{}", entry.file_name().to_str().unwrap());
-        match entry.path().is_dir() {
-            true => upload(&entry.path(), &url, objects),
-            false => objects.put(&url, fs::read(entry.path()).unwrap()),
-        }
-    }
-}
-
 #[test]
 fn a_packed_dataset_in_a_store_has_the_same_batches() {
-    let (root, objects) = (tempfile::tempdir().unwrap(), Objects::default());
+    let root = tempfile::tempdir().unwrap();
     packed("v30", root.path());
-    upload(root.path(), "mem://robots/packed", &objects);
+    let objects = Objects::of(root.path(), "mem://robots/packed");
     let options = LeRobotOptions::new().delta_indices(TOP, [-1, 0, 1]).delta_indices("action", 0..4);
     let batches = |set: LeRobot| -> Vec<Vec<u8>> {
         let loader = Loader::source(set)

@@ -8,6 +8,8 @@ mod files;
 #[cfg(feature = "parquet")]
 #[path = "../../sources/tests/support/lists.rs"]
 mod lists;
+#[path = "../support/objects.rs"]
+mod objects;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/require.rs"]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::objects::Objects;
 use crate::support::{NumberCodec, NumberSource, exit_on_hang};
 use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
@@ -23,7 +24,7 @@ const DELAY: Duration = Duration::from_millis(90);
 /// attempt of some requests.
 #[derive(Clone)]
 struct Throttled {
-    files: Arc<HashMap<String, Vec<u8>>>,
+    objects: Objects,
     send: mpsc::Sender<(Instant, ReadCompletion, Result<Vec<u8>>)>,
     refuses: bool,
     requested: Arc<Mutex<HashSet<(String, u64)>>>,
@@ -36,9 +37,6 @@ impl Throttled {
     fn new(samples: usize, rate: f64, refuses: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&NumberSource::new(samples)).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
-        let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
-        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
-        let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
         let (send, waiting) = mpsc::channel::<(Instant, ReadCompletion, Result<Vec<u8>>)>();
         thread::spawn(move || {
             let mut free = Instant::now();
@@ -52,7 +50,7 @@ impl Throttled {
             }
         });
         Throttled {
-            files: Arc::new(files),
+            objects: Objects::of(root.path(), "mem://set"),
             send,
             refuses,
             requested: Arc::default(),
@@ -66,19 +64,17 @@ impl Throttled {
 impl Store for Throttled {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.requests.fetch_add(1, Ordering::SeqCst);
-        self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.bytes.fetch_add(out.len() as u64, Ordering::SeqCst);
-        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
-        Ok(())
+        self.objects.read(object, offset, out)
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -89,7 +85,7 @@ impl Store for Throttled {
             Err(Error::in_source("status 503").throttled())
         } else {
             self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
-            Ok(self.files[&object.url][range.start as usize..range.end as usize].to_vec())
+            self.objects.bytes(object, range)
         };
         self.send.send((Instant::now(), reply, answer)).unwrap();
     }
@@ -121,7 +117,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert_eq!(network.refusals > 0, refuses);
             // The total includes the index and the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.received_bytes, "{network:?}");
-            assert_eq!(network.responses.bytes, network.received_bytes - store.files["mem://set/s.tar"].len() as u64);
+            assert_eq!(network.responses.bytes, network.received_bytes - store.object("mem://set/s.tar").unwrap().len);
             assert!(network.time_to_first_byte.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
             assert!(network.time_to_first_byte.seconds <= network.responses.seconds);
             assert_eq!((network.hit_rate(), network.has_cache), (None, false));
@@ -217,14 +213,14 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
 /// A store whose fetches fail until one request has failed `tries` times.
 #[derive(Clone)]
 struct Refusing {
-    files: Arc<HashMap<String, Vec<u8>>>,
+    objects: Objects,
     send: mpsc::Sender<(Object, Range<u64>, ReadCompletion)>,
 }
 
 impl Refusing {
-    fn new(files: Arc<HashMap<String, Vec<u8>>>, tries: usize, warnings: Warnings) -> Self {
+    fn new(objects: Objects, tries: usize, warnings: Warnings) -> Self {
         let (send, requests) = mpsc::channel::<(Object, Range<u64>, ReadCompletion)>();
-        let contents = files.clone();
+        let contents = objects.clone();
         thread::spawn(move || {
             tracing::subscriber::with_default(warnings, || {
                 let (mut tried, mut is_up) = (HashMap::<(String, u64), usize>::new(), false);
@@ -233,29 +229,27 @@ impl Refusing {
                     *count += 1;
                     is_up |= *count > tries;
                     reply.complete(match is_up {
-                        true => Ok(contents[&object.url][range.start as usize..range.end as usize].to_vec()),
+                        true => contents.bytes(&object, range),
                         false => Err(Error::in_source("connection refused").transient()),
                     });
                 }
             });
         });
-        Refusing { files, send }
+        Refusing { objects, send }
     }
 }
 
 impl Store for Refusing {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
-        Ok(())
+        self.objects.read(object, offset, out)
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -266,8 +260,8 @@ impl Store for Refusing {
 #[test]
 fn an_outage_is_reported_once_with_url_and_cause() {
     exit_on_hang(|| {
-        let (files, warnings) = (Throttled::new(120, 1e9, false).files, Warnings::default());
-        let store = Refusing::new(files, 5, warnings.clone());
+        let (objects, warnings) = (Throttled::new(120, 1e9, false).objects, Warnings::default());
+        let store = Refusing::new(objects, 5, warnings.clone());
         let source = Options::new().store("mem", Arc::new(store)).open("mem://set").unwrap();
         let mut batches = loader(source).epochs(1).host().unwrap();
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);

@@ -8,7 +8,7 @@ use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
 use warpfeed::{Augment, Loader};
 
 use crate::formats::{assert_matches_reference, fixture};
-use crate::stores::Objects;
+use crate::objects::Objects;
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();

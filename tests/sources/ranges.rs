@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::formats::{copy, fixture, loads_alike, loads_as_reference, owned};
-use crate::stores::Objects;
+use crate::objects::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
@@ -35,23 +35,11 @@ impl Store for Counted {
 
 impl Counted {
     fn of(folder: &Path) -> Self {
-        let store = Counted::default();
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_file() {
-                let url = format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
-                store.objects.put(&url, fs::read(&path).unwrap());
-            }
-        }
-        store
+        Counted { objects: Objects::of(folder, "mem://set"), ..Counted::default() }
     }
 
     fn open(&self, url: &str) -> Result<Arc<dyn Source>> {
         Options::new().store("mem", Arc::new(self.clone())).open(url)
-    }
-
-    fn size(&self) -> u64 {
-        self.objects.0.lock().unwrap().values().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }
 
@@ -92,7 +80,11 @@ fn a_few_records_download_few_bytes() {
             source.read(index, &mut Vec::new()).unwrap();
         }
         let bytes = store.bytes.load(Ordering::Relaxed);
-        assert!(bytes < store.size() / 2, "{name}: {opening} bytes to open, {bytes} of {}", store.size());
+        assert!(
+            bytes < store.objects.size() / 2,
+            "{name}: {opening} bytes to open, {bytes} of {}",
+            store.objects.size()
+        );
         // The source does not count the first bytes of the index, which several formats read for
         // detection.
         assert!((bytes - 2 * 512..=bytes).contains(&source.network_stats().unwrap().received_bytes), "{name}");
@@ -220,7 +212,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     };
     assert!([0, 7, local_source.len() - 1].iter().all(|&index| read(&*local_source, index) == read(&*there, index)));
     let bytes = store.bytes.load(Ordering::Relaxed);
-    assert!(bytes < store.size() / 5, "{bytes} of {}", store.size());
+    assert!(bytes < store.objects.size() / 5, "{bytes} of {}", store.objects.size());
     let epoch = |loader: Loader| {
         let batches = loader.augment(warpfeed::Augment::train(32)).batch_size(7).shuffle(1).epochs(1).rank(0, 40);
         batches.into_iter().map(|batch| crate::support::BatchContent::from(&batch.unwrap())).collect::<Vec<_>>()

@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::objects::Objects;
 use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::pack::Pack;
 use warpfeed::sampler::{Sampler, Windowed};
@@ -16,37 +17,6 @@ use warpfeed::source::{
     BatchIndex, Lookahead, Memory, Object, Options, OwnedSample, ReadCompletion, Source, Store, open,
 };
 use warpfeed::{Augment, Error, Loader, Result};
-
-#[derive(Clone)]
-struct Files(Arc<HashMap<String, Vec<u8>>>);
-
-impl Files {
-    fn of(folder: &tempfile::TempDir) -> Self {
-        let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
-        Files(Arc::new(files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect()))
-    }
-
-    fn bytes(&self, object: &Object, range: Range<u64>) -> Vec<u8> {
-        self.0[&object.url][range.start as usize..range.end as usize].to_vec()
-    }
-}
-
-impl Store for Files {
-    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.0.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
-    }
-
-    fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.0.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
-    }
-
-    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        out.copy_from_slice(&self.bytes(object, offset..offset + out.len() as u64));
-        Ok(())
-    }
-}
 
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
     shards_of(&vec![size; len])
@@ -81,18 +51,19 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 /// A simulated network whose random faults depend on `seed` and the order of the requests.
 #[derive(Clone)]
 struct Faulty {
-    files: Files,
+    objects: Objects,
     seed: u64,
     requests: Arc<AtomicU64>,
     /// Number of attempts per request, by object and first byte. The third attempt succeeds.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
     /// Reads beyond this offset in one of the objects fail permanently.
-    permanent_from: Option<u64>,
+    permanent_from: Arc<AtomicU64>,
 }
 
 impl Faulty {
-    fn new(files: &Files, seed: u64) -> Self {
-        Faulty { files: files.clone(), seed, requests: Arc::default(), attempts: Arc::default(), permanent_from: None }
+    fn new(objects: &Objects, seed: u64) -> Self {
+        let (objects, permanent_from) = (objects.clone(), Arc::new(AtomicU64::new(u64::MAX)));
+        Faulty { objects, seed, requests: Arc::default(), attempts: Arc::default(), permanent_from }
     }
 
     fn outcome(&self, object: &Object, range: &Range<u64>) -> (u64, Result<Vec<u8>>) {
@@ -104,8 +75,8 @@ impl Faulty {
             *attempt += 1;
             *attempt
         };
-        let bytes = self.files.bytes(object, range.clone());
-        if self.permanent_from.is_some_and(|from| range.end > from && object.url.ends_with("-000001.tar")) {
+        let bytes = self.objects.bytes(object, range.clone()).unwrap();
+        if range.end > self.permanent_from.load(Ordering::Relaxed) && object.url.ends_with("-000001.tar") {
             return (9, Err(Error::in_source("the credentials have expired").at_path(&object.url)));
         }
         let fault = if attempt > 2 { 9 } else { dice(20) };
@@ -122,11 +93,11 @@ impl Faulty {
 
 impl Store for Faulty {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.files.list(prefix)
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        self.files.object(url)
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -202,7 +173,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
 fn no_fault_schedule_loses_or_changes_samples() {
     exit_on_hang(|| {
         let root = shards(24, 600);
-        let (files, local) = (Files::of(&root), open(root.path()).unwrap());
+        let (objects, local) = (Objects::of(root.path(), "mem://set"), open(root.path()).unwrap());
         let expected: Vec<_> = (0..local.len()).map(|index| owned(&*local, index).unwrap()).collect();
         let failed = AtomicUsize::new(0);
         let next = AtomicU64::new(0);
@@ -214,18 +185,15 @@ fn no_fault_schedule_loses_or_changes_samples() {
                         if seed >= 1000 {
                             return;
                         }
-                        let mut store = Faulty::new(&files, seed);
+                        let store = Faulty::new(&objects, seed);
                         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
-                        if seed % 10 == 9 {
-                            store.permanent_from = Some(3000);
+                        let fails = seed % 10 == 9;
+                        if fails {
+                            store.permanent_from.store(3000, Ordering::Relaxed);
                         }
-                        let source = match store.permanent_from {
-                            Some(_) => open_before_fault(&store),
-                            None => source,
-                        };
                         let bytes = [700, 4_000, 20_000, 1 << 20][seed as usize % 4];
                         if let Err(e) = drive(&source, &expected, seed, bytes) {
-                            assert!(store.permanent_from.is_some() && !e.is_transient(), "seed {seed}: {e}");
+                            assert!(fails && !e.is_transient(), "seed {seed}: {e}");
                             assert!(e.path().unwrap().ends_with("s-000001.tar"), "{e}");
                             assert!(e.cause().contains("credentials have expired"), "{e}");
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -238,33 +206,6 @@ fn no_fault_schedule_loses_or_changes_samples() {
     });
 }
 
-fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
-    struct Late(Faulty, AtomicBool);
-    impl Store for Late {
-        fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-            self.0.list(prefix)
-        }
-        fn object(&self, url: &str) -> Result<Object> {
-            self.0.object(url)
-        }
-        fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-            let store = if self.1.load(Ordering::Relaxed) {
-                self.0.clone()
-            } else {
-                Faulty { permanent_from: None, ..self.0.clone() }
-            };
-            store.read(object, offset, out)
-        }
-        fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-            self.0.fetch(object, range, reply);
-        }
-    }
-    let late = Arc::new(Late(store.clone(), AtomicBool::new(false)));
-    let source = Options::new().store("mem", late.clone()).open("mem://set").unwrap();
-    late.1.store(true, Ordering::Relaxed);
-    source
-}
-
 #[test]
 fn batches_from_a_faulty_store_equal_the_local_files() {
     exit_on_hang(|| {
@@ -274,7 +215,7 @@ fn batches_from_a_faulty_store_equal_the_local_files() {
             .keep_undecodable(true)
             .to(root.path().join("s.tar"))
             .unwrap();
-        let files = Files::of(&root);
+        let objects = Objects::of(root.path(), "mem://set");
         let contents = |loader: Loader, rank: usize, ranks: usize| {
             let loader = loader.codec(NumberCodec).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2);
             let mut batches = loader.rank(rank, ranks).host().unwrap();
@@ -285,7 +226,7 @@ fn batches_from_a_faulty_store_equal_the_local_files() {
         };
         for (seed, ranks) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
             for rank in 0..ranks {
-                let store = Faulty::new(&files, seed);
+                let store = Faulty::new(&objects, seed);
                 let remote = contents(Loader::new("mem://set").store("mem", store), rank, ranks);
                 assert!(remote == contents(Loader::new(root.path()), rank, ranks), "seed {seed}, rank {rank}");
             }
@@ -297,7 +238,7 @@ fn batches_from_a_faulty_store_equal_the_local_files() {
 /// together.
 #[derive(Clone)]
 struct Trips {
-    files: Files,
+    objects: Objects,
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
@@ -310,7 +251,7 @@ struct Trips {
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
-    fn new(files: Files) -> Self {
+    fn new(objects: Objects) -> Self {
         let (send, waiting) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let trips = Arc::new(AtomicUsize::new(0));
         let counted = trips.clone();
@@ -324,7 +265,7 @@ impl Trips {
                 answers.into_iter().for_each(|answer| answer());
             }
         });
-        Trips { files, send, trips, bytes: Arc::default(), direct: Arc::default(), requests: Arc::default() }
+        Trips { objects, send, trips, bytes: Arc::default(), direct: Arc::default(), requests: Arc::default() }
     }
 
     fn wait(&self) {
@@ -337,25 +278,25 @@ impl Trips {
 impl Store for Trips {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.wait();
-        self.files.list(prefix)
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
         self.wait();
-        self.files.object(url)
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.wait();
         self.direct.fetch_add(out.len() as u64, Ordering::SeqCst);
-        self.files.read(object, offset, out)
+        self.objects.read(object, offset, out)
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
-        let bytes = self.files.bytes(object, range);
-        self.send.send(Box::new(move || reply.complete(Ok(bytes)))).unwrap();
+        let bytes = self.objects.bytes(object, range);
+        self.send.send(Box::new(move || reply.complete(bytes))).unwrap();
     }
 }
 
@@ -368,7 +309,7 @@ fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
             .keep_undecodable(true)
             .to(root.path().join("s.tar"))
             .unwrap();
-        let store = Trips::new(Files::of(&root));
+        let store = Trips::new(Objects::of(root.path(), "mem://set"));
         let loader = |store: Trips| {
             let loader = Loader::new("mem://set").store("mem", store).codec(NumberCodec).augment(Augment::train(16));
             loader.batch_size(64).shuffle(3).workers(2)
@@ -405,7 +346,7 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
         let (len, size) = (120, 110_000);
         let root = shards(len, size);
         for (shuffled, max_requests) in [(true, len), (false, len / 5)] {
-            let store = Trips::new(Files::of(&root));
+            let store = Trips::new(Objects::of(root.path(), "mem://set"));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
             let order = move |place: BatchIndex| {
                 let sample_at = |position| if shuffled { position * 77 % len as u64 } else { position };
@@ -434,7 +375,7 @@ fn a_sample_larger_than_the_free_bytes_does_not_end_prefetching() {
     exit_on_hang(|| {
         let sizes: Vec<usize> = (0..20).map(|n| if n % 2 == 0 { 300_000 } else { 800_000 }).collect();
         let root = shards_of(&sizes);
-        let store = Trips::new(Files::of(&root));
+        let store = Trips::new(Objects::of(root.path(), "mem://set"));
         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
         let len = sizes.len() as u64;
         let order = move |place: BatchIndex| Some(vec![place.batch]);
@@ -459,7 +400,7 @@ fn samples_that_cannot_be_prefetched_do_not_end_prefetching() {
     exit_on_hang(|| {
         // Sample 0 is larger than the budget, and is read 70,000 times before sample 1.
         let root = shards_of(&[800_000, 1000]);
-        let store = Trips::new(Files::of(&root));
+        let store = Trips::new(Objects::of(root.path(), "mem://set"));
         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
         let order = |place: BatchIndex| Some(if place.batch < 70 { vec![0; 1000] } else { vec![1] });
         let batches = |epoch| if epoch == 0 { 71 } else { 0 };
@@ -482,7 +423,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
         // Some of the epoch's 96 blocks are split at the end of a shard or of the epoch, and some
         // adjacent ones are merged.
         for (bytes, expected) in [(4 * window, 70..=110), (5 * window / 2, 70..=110), (window / 4, 300..=len)] {
-            let store = Trips::new(Files::of(&root));
+            let store = Trips::new(Objects::of(root.path(), "mem://set"));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
             let order = Windowed::with_block(len, 5, 8 * block, block);
             let batch = move |place: BatchIndex| {
@@ -512,7 +453,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
 fn a_remote_shard_opens_from_the_index_written_locally() {
     let root = shards(30, 110_000);
     drop(open(root.path()).unwrap());
-    let store = Trips::new(Files::of(&root));
+    let store = Trips::new(Objects::of(root.path(), "mem://set"));
     let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     assert_eq!(source.len(), 30);
     let (trips, bytes) = (store.trips.load(Ordering::SeqCst), store.direct.load(Ordering::SeqCst));
@@ -524,20 +465,18 @@ fn a_remote_shard_opens_from_the_index_written_locally() {
 fn a_shard_index_is_used_unless_it_does_not_match() {
     let root = shards(30, 2000);
     let local = open(root.path()).unwrap();
-    let files = Files::of(&root);
-    let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
     // Opening writes an index only for shards of 1 MiB or more, so this index comes from a padded
     // copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
-    let mut bytes = files.0[&shard].clone();
+    let mut bytes = std::fs::read(root.path().join("s-000000.tar")).unwrap();
     bytes.resize(2 << 20, 0);
     std::fs::write(&path, &bytes).unwrap();
     let len = open(&path).unwrap().len();
     let index = std::fs::read(padded.path().join("x.tar.index")).unwrap();
     let with = |tar: Vec<u8>| {
         let files = [("mem://set/x.tar".to_owned(), tar), ("mem://set/x.tar.index".to_owned(), index.clone())];
-        let store = Trips::new(Files(Arc::new(files.into())));
+        let store = Trips::new(files.into_iter().collect());
         (store.clone(), Options::new().store("mem", Arc::new(store)).open("mem://set/x.tar").unwrap())
     };
     let (store, source) = with(bytes.clone());
@@ -605,7 +544,7 @@ fn images_below_a_url_equal_those_of_a_local_folder() {
         objects.insert(format!("mem://set/a/{file}"), file.as_bytes().to_vec());
     }
     objects.insert("mem://set/ab/x.jpg".to_owned(), b"another folder".to_vec());
-    let options = Options::new().store("mem", Arc::new(Files(Arc::new(objects))));
+    let options = Options::new().store("mem", Arc::new(objects.into_iter().collect::<Objects>()));
     for (url, path) in [("mem://set/a", root.path().to_owned()), ("mem://set/a/dog/", root.path().join("dog"))] {
         let (remote, local) = (options.open(url).unwrap(), open(path).unwrap());
         assert_eq!((remote.len(), remote.kind(), remote.classes()), (local.len(), "folder", local.classes()), "{url}");

@@ -2,52 +2,14 @@
 //! scheme, or a format that cannot be read from a store, must fail with a helpful message. Reading
 //! an object that has changed must fail, and the bytes of two versions must never be mixed.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
+use crate::objects::Objects;
 use crate::support::{BatchContent, NumberCodec, NumberSource};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Object, Options, OwnedSample, Source, Store, open};
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
-
-#[derive(Clone, Default)]
-pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
-
-type Versions = BTreeMap<String, (u64, Vec<u8>)>;
-
-impl Objects {
-    pub(crate) fn put(&self, url: &str, bytes: Vec<u8>) {
-        let mut objects = self.0.lock().unwrap();
-        let version = objects.get(url).map_or(0, |(version, _)| version + 1);
-        objects.insert(url.to_owned(), (version, bytes));
-    }
-}
-
-impl Store for Objects {
-    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let urls: Vec<_> = self.0.lock().unwrap().keys().filter(|url| url.starts_with(prefix)).cloned().collect();
-        urls.iter().map(|url| self.object(url)).collect()
-    }
-
-    fn object(&self, url: &str) -> Result<Object> {
-        let objects = self.0.lock().unwrap();
-        let (version, bytes) = objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server: None })
-    }
-
-    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        let objects = self.0.lock().unwrap();
-        let (version, bytes) = &objects[&object.url];
-        if object.tag != Some(version.to_string()) {
-            return Err(
-                Error::in_source("the object changed: its tag is no longer the expected one").at_path(&object.url)
-            );
-        }
-        out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
-        Ok(())
-    }
-}
 
 pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
@@ -55,13 +17,10 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 fn shards() -> (tempfile::TempDir, Objects) {
-    let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
+    let root = tempfile::tempdir().unwrap();
     Pack::new(&NumberSource::new(40)).shard_size(16_000).keep_undecodable(true).to(root.path().join("s.tar")).unwrap();
-    for (number, entry) in fs::read_dir(root.path()).unwrap().enumerate() {
-        let path = entry.unwrap().path();
-        assert!(number < 10, "expected at most ten shards, so that each shard number has one digit");
-        store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
-    }
+    let store = Objects::of(root.path(), "mem://set");
+    assert!(store.0.lock().unwrap().len() <= 10, "expected shard numbers of one digit");
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
     // The last four bytes of this name begin inside a multi-byte character.
     store.put("mem://set/\u{30c7}\u{30fc}\u{30bf}", b"not a shard".to_vec());
@@ -241,12 +200,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     use crate::formats::fixture;
 
     let store = Objects::default();
-    let hub = fixture("parquet/hub/data");
-    for entry in fs::read_dir(&hub).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        store.put(&format!("mem://org/name/data/{name}"), fs::read(&path).unwrap());
-    }
+    store.add(&fixture("parquet/hub/data"), "mem://org/name/data");
     store.put("mem://org/name/README.md", b"# name".to_vec());
     // The file without a page index is scanned for its pages.
     for name in ["indexed", "pages"] {
@@ -293,15 +247,6 @@ fn parquet_files_in_a_store_equal_local_ones() {
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 
-#[cfg(feature = "parquet")]
-fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let url = format!("{url}/{}", path.file_name().unwrap().to_str().unwrap());
-        if path.is_dir() { put_all(store, &path, &url) } else { store.put(&url, fs::read(&path).unwrap()) }
-    }
-}
-
 #[cfg(all(feature = "parquet", feature = "arrays", feature = "chunks", feature = "annotations"))]
 #[test]
 fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
@@ -345,8 +290,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
         ("yolo", &["images/1.jpg", "labels/1.txt"]),
     ];
     let same = |local: &std::path::Path, expected: &str| {
-        let store = Objects::default();
-        put_all(&store, local, "mem://set");
+        let store = Objects::of(local, "mem://set");
         let local = open(local);
         let there = Options::new().store("mem", Arc::new(store)).open("mem://set");
         match (local, there) {
@@ -378,8 +322,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     }
     for (name, expected) in [("arrow/saved", "arrow"), ("arrow_splits/dict", "error"), ("parquet/hub/data", "error")] {
         eprintln!("{name}");
-        let store = Objects::default();
-        put_all(&store, &fixture(name), "mem://set");
+        let store = Objects::of(&fixture(name), "mem://set");
         let there = Options::new().store("mem", Arc::new(store)).open("mem://set").err().unwrap();
         match expected {
             "error" => assert!(open(fixture(name)).is_err()),

@@ -4,10 +4,10 @@
 //! names their column.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::stores::{Objects, samples};
+use crate::objects::Objects;
+use crate::stores::samples;
 use crate::support::{BatchContent, NumberCodec};
 use warpfeed::source::{Options, TableOptions, open};
 use warpfeed::{Augment, ErrorKind, Loader};
@@ -15,7 +15,7 @@ use warpfeed::{Augment, ErrorKind, Loader};
 const ROWS: usize = 24;
 
 fn set() -> (tempfile::TempDir, Objects) {
-    let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
+    let root = tempfile::tempdir().unwrap();
     let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());
     for row in 0..ROWS {
         let (image, mask) = (format!("a/{row}.jpg"), format!("masks/{row}.png"));
@@ -31,16 +31,8 @@ fn set() -> (tempfile::TempDir, Objects) {
     for (name, text) in [("x.csv", csv), ("x.jsonl", json), ("urls.csv", urls)] {
         fs::write(root.path().join(name), text).unwrap();
     }
-    put_all(&store, root.path(), "mem://set");
+    let store = Objects::of(root.path(), "mem://set");
     (root, store)
-}
-
-fn put_all(store: &Objects, folder: &Path, url: &str) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let url = format!("{url}/{}", path.file_name().unwrap().to_str().unwrap());
-        if path.is_dir() { put_all(store, &path, &url) } else { store.put(&url, fs::read(&path).unwrap()) }
-    }
 }
 
 #[test]
@@ -143,8 +135,7 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
         let mut copied = vec![(file, &*json)];
         copied.extend(names.iter().map(|name| (&**name, "")));
         let root = write_files(&copied);
-        let store = Objects::default();
-        put_all(&store, root.path(), "mem://bucket/set");
+        let store = Objects::of(root.path(), "mem://bucket/set");
         let folder = file.strip_suffix("/_annotations.coco.json");
         let options = Options::new().store("mem", Arc::new(store.clone()));
         for path in [Some(file), folder].into_iter().flatten() {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use warpfeed::Loader;
 use warpfeed::source::{Options, OwnedSample, Source, Tar};
 
-use crate::stores::{Objects, samples};
+use crate::objects::Objects;
+use crate::stores::samples;
 use crate::warnings::Warnings;
 
 fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::source::{Sample, Source, TokenFile, TokenType, Value};
+use crate::support::{BeforeRead, check_resume};
+use warpfeed::source::{Source, TokenFile, TokenType, Value};
 use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result, field};
 
 /// Token that ends a document.
@@ -166,14 +167,7 @@ fn ranks_and_resume_match_a_single_run() -> Result<()> {
         sorted.sort_unstable();
         assert_eq!(joined, sorted, "batch {number}");
     }
-    let mut batches = open(0, 1)?.host()?;
-    let state = {
-        let monitor = batches.handle();
-        let mut epoch = batches.epoch(0);
-        epoch.by_ref().take(3).for_each(drop);
-        monitor.checkpoint()
-    };
-    assert_eq!(windows_of(open(0, 1)?.resume(state))?, windows_of_one_run[3..]);
+    check_resume(|| open(0, 1).unwrap(), |batch| numbers(batch, "tokens"));
     Ok(())
 }
 
@@ -300,23 +294,6 @@ fn out_of_range_token_error_names_the_sample() {
     assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
 
-/// A source without [`Source::stored`], so that a loader reads the windows one by one.
-struct OneByOne(TokenFile);
-
-impl Source for OneByOne {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.0.read(index, scratch)
-    }
-
-    fn path(&self, index: usize) -> Option<std::path::PathBuf> {
-        self.0.path(index)
-    }
-}
-
 #[test]
 fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
@@ -366,7 +343,8 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                 let ended_early = results.last().is_some_and(|batch| batch.2.is_empty());
                 Ok((results, skipped, (!ended_early).then_some(counts)))
             };
-            let (copied, read) = (batches(Loader::source(open()))?, batches(Loader::source(OneByOne(open())))?);
+            let (copied, read) =
+                (batches(Loader::source(open()))?, batches(Loader::source(BeforeRead(open(), |_| Ok(()))))?);
             assert_eq!((&copied.1, copied.2), (&read.1, read.2));
             assert!(copied == read, "{length} every {stride}, batches of {batch}");
         }

@@ -20,7 +20,7 @@ use warpfeed::{Augment, HostBatch, Loader, Result};
 use warpfeed_video::Track;
 
 use crate::formats::fixture;
-use crate::stores::Objects;
+use crate::objects::Objects;
 use crate::support::exit_on_hang;
 
 const LATENCY: Duration = Duration::from_millis(30);

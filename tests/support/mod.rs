@@ -2,16 +2,20 @@
 //! helpers for tests of threads, panics and hangs.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
+mod before_read;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
+#[allow(unused_imports)]
+pub use before_read::BeforeRead;
 use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::sampler::{Rng, Sampler, Sequential, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
-use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
+use warpfeed::{Batches, Error, ErrorKind, HostBatch, Loader, Result, Stats};
 
 /// A source that counts its reads. The image field contains the sample index.
 #[derive(Clone)]
@@ -88,6 +92,29 @@ impl Codec for NumberCodec {
 
 pub fn loader(source: NumberSource) -> Loader {
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
+}
+
+/// Checks that opening `loader` is an error of the configuration, and that its message contains
+/// `words`.
+pub fn refused(loader: Loader, words: &str) {
+    let e = loader.host().unwrap_err();
+    assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{words}: {e}");
+}
+
+/// Checks that a run that continues from a checkpoint has the batches of an unbroken run. `content`
+/// returns what is compared of a batch.
+pub fn check_resume<T: PartialEq>(make: impl Fn() -> Loader, content: impl Fn(&HostBatch) -> T) {
+    let read = |batches: &mut Batches<HostBatch>, epoch| -> Vec<T> {
+        batches.epoch(epoch).map(|batch| content(&batch.unwrap())).collect()
+    };
+    let mut batches = make().host().unwrap();
+    let unbroken = [0, 1].map(|epoch| read(&mut batches, epoch));
+    let mut batches = make().host().unwrap();
+    assert_eq!(batches.epoch(0).count(), unbroken[0].len());
+    assert_eq!(batches.epoch(1).take(2).count(), 2);
+    let mut resumed = make().workers(3).resume(batches.checkpoint()).host().unwrap();
+    let rest = read(&mut resumed, 1);
+    assert!(rest == unbroken[1][2..] && !rest.is_empty());
 }
 
 #[derive(Debug, PartialEq, Clone)]

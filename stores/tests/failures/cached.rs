@@ -14,14 +14,14 @@ use crate::calls::{self, Kind};
 use crate::child::{Done, End, attempt, wait_for_loader_threads};
 use crate::datasets::{FORMATS, small};
 use crate::epoch::{names_a_place, twice};
+use crate::objects::Objects;
 use crate::process::{own_process, serial};
-use crate::store::Objects;
 use crate::sweep::{Case, Table};
 
 const CACHE_BYTES: u64 = 1 << 30;
 
 struct Data {
-    objects: Arc<Objects>,
+    objects: Objects,
     url: String,
 }
 
@@ -32,12 +32,12 @@ impl Data {
         let format = FORMATS.iter().find(|candidate| candidate.name == format).unwrap();
         let name = (format.write)(&dataset, root.path());
         let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
-        Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
+        Data { objects: Objects::of(root.path(), "mem://set"), url }
     }
 
     fn loader(&self, folder: &Path, bytes: u64, memory: u64) -> Result<Loader> {
         let cache = Cache::with_memory(folder, bytes, memory)?;
-        let loader = Loader::new(&*self.url).stores([("mem", cache.store(self.objects.clone()))]);
+        let loader = Loader::new(&*self.url).stores([("mem", cache.store(Arc::new(self.objects.clone())))]);
         Ok(loader.augment(Augment::train(32)).batch_size(4).shuffle(7).workers(2).prefetch(2).retries(0))
     }
 }

@@ -12,9 +12,8 @@ mod child;
 mod datasets;
 #[path = "../../../tests/failures/epoch.rs"]
 mod epoch;
-#[path = "../../../tests/equivalence/store.rs"]
-#[allow(unreachable_pub)] // shared with the `equivalence` tests
-mod store;
+#[path = "../../../tests/support/objects.rs"]
+mod objects;
 #[path = "../../../tests/failures/sweep.rs"]
 mod sweep;
 

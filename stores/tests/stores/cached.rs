@@ -1,32 +1,28 @@
 //! Tests that batches read through the cache equal the batches of the local files, with several cache
 //! sizes and numbers of ranks, and with faults of the store. Cached bytes must not be fetched again.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::sync::{Arc, Mutex};
 
+use crate::objects::Objects;
 use warpfeed::pack::Pack;
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, Object, Options, OwnedSample, Store, open};
 use warpfeed::{Augment, Error, Loader, Result};
 use warpfeed_stores::{Cache, show, warm};
 
-/// A store in memory. If `faults` is set, reads fail or are delayed at random.
-#[derive(Default)]
-struct Objects {
-    objects: BTreeMap<String, Vec<u8>>,
+/// A store in which reads fail or are delayed at random if `faults` is set.
+struct Faulty {
+    objects: Objects,
     faults: Option<Mutex<Rng>>,
 }
 
-impl Store for Objects {
+impl Store for Faulty {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let urls = self.objects.keys().filter(|url| url.starts_with(prefix));
-        urls.map(|url| self.object(url)).collect()
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("v".to_owned()), server: None })
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -40,8 +36,7 @@ impl Store for Objects {
                 _ => {}
             }
         }
-        out.copy_from_slice(&self.objects[&object.url][offset as usize..][..out.len()]);
-        Ok(())
+        self.objects.read(object, offset, out)
     }
 }
 
@@ -55,17 +50,13 @@ fn image(number: u64) -> Vec<u8> {
     bytes
 }
 
-fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
+fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Faulty>) {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", image(n)).label(n as i64);
     let source = Memory::new((0..96).map(sample).collect());
     Pack::new(&source).shard_size(64_000).to(root.path().join("s.tar")).unwrap();
-    let mut store = Objects { faults: faults.map(|seed| Mutex::new(Rng::new(seed, 0, 0))), ..Objects::default() };
-    for entry in fs::read_dir(root.path()).unwrap() {
-        let path = entry.unwrap().path();
-        let url = format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
-        store.objects.insert(url, fs::read(&path).unwrap());
-    }
+    let objects = Objects::of(root.path(), "mem://set");
+    let store = Faulty { objects, faults: faults.map(|seed| Mutex::new(Rng::new(seed, 0, 0))) };
     (root, Arc::new(store))
 }
 

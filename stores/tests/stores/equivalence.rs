@@ -14,20 +14,18 @@ mod observe;
 mod random_dataset;
 #[path = "../../../tests/equivalence/seed.rs"]
 mod seed;
-#[path = "../../../tests/equivalence/store.rs"]
-mod store;
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::objects::Objects;
 use crate::process::own_process;
 use crate::support::Server;
 use formats::Format;
 use observe::Member;
 use seed::{Combinations, Counts, Opened, member};
-use store::Objects;
 
 use warpfeed_stores::Cache;
 

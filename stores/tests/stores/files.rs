@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::objects::Objects;
 use crate::process::child;
 use warpfeed::sampler::Rng;
 use warpfeed::source::{
@@ -19,50 +20,30 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// In-memory objects of one version, except the object that `changed` names. Counts the bytes that
-/// are read, and fails after `reads_left` reads.
-struct Objects {
-    objects: BTreeMap<String, Vec<u8>>,
-    version: Mutex<u64>,
+/// In-memory objects. Counts the bytes that are read, and fails after `reads_left` reads.
+struct Counted {
+    objects: Objects,
     bytes: AtomicU64,
     reads_left: AtomicU64,
-    /// URL of an object that has its own version.
-    changed: Option<String>,
 }
 
-impl Objects {
-    fn new(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
-        let (version, bytes, reads_left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Arc::new(Objects { objects, version, bytes, reads_left, changed: None })
+impl Counted {
+    fn new(objects: Objects) -> Arc<Self> {
+        Arc::new(Counted { objects, bytes: AtomicU64::new(0), reads_left: AtomicU64::new(u64::MAX) })
     }
 
     fn from_folder(folder: &Path) -> Arc<Self> {
-        let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
-        while let Some(inside) = folders.pop() {
-            for entry in fs::read_dir(inside).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    let name = path.strip_prefix(folder).unwrap().to_str().unwrap();
-                    objects.insert(format!("mem://set/{name}"), fs::read(&path).unwrap());
-                }
-            }
-        }
-        Objects::new(objects)
+        Counted::new(Objects::of(folder, "mem://set"))
     }
 }
 
-impl Store for Objects {
+impl Store for Counted {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.objects.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+        self.objects.list(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").not_found().at_path(url))?;
-        let version = self.version.lock().unwrap();
-        let tag = Some(if self.changed.as_deref() == Some(url) { "changed".to_owned() } else { version.to_string() });
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag, server: None })
+        self.objects.object(url)
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -70,8 +51,7 @@ impl Store for Objects {
             return Err(Error::in_source("refused").at_path(&object.url));
         }
         self.bytes.fetch_add(out.len() as u64, SeqCst);
-        out.copy_from_slice(&self.objects[&object.url][offset as usize..][..out.len()]);
-        Ok(())
+        self.objects.read(object, offset, out)
     }
 }
 
@@ -84,7 +64,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
+fn with(folder: &Path, limit: u64, store: &Arc<Counted>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
@@ -160,7 +140,7 @@ fn every_format_opens_from_a_store() {
             }
             local_source => local_source.unwrap(),
         };
-        let (folder, store) = (tempfile::tempdir().unwrap(), Objects::from_folder(&local));
+        let (folder, store) = (tempfile::tempdir().unwrap(), Counted::from_folder(&local));
         let url = if path.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{path}") };
         let remote_source = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!((local_source.kind(), remote_source.kind()), (kind, kind), "{url}");
@@ -195,8 +175,8 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     (1..3).flat_map(both).collect()
 }
 
-fn large() -> Arc<Objects> {
-    Objects::new(yolo("mem://set", 10 << 20))
+fn large() -> Arc<Counted> {
+    Counted::new(yolo("mem://set", 10 << 20).into_iter().collect())
 }
 
 fn large_local() -> tempfile::TempDir {
@@ -212,16 +192,16 @@ fn large_local() -> tempfile::TempDir {
 #[test]
 fn interrupted_downloads_continue_and_ranks_share_them() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
-    let total = store.objects.values().map(|bytes| bytes.len() as u64).sum::<u64>();
+    let total = store.objects.size();
     let local = samples(&*open(large_local().path()).unwrap());
-    let opened = |store: &Arc<Objects>| with(folder.path(), 1 << 30, store).open("mem://set");
+    let opened = |store: &Arc<Counted>| with(folder.path(), 1 << 30, store).open("mem://set");
     let ranks: Vec<_> = thread::scope(|scope| {
         let ranks = [(); 2].map(|()| scope.spawn(|| samples(&*opened(&store).unwrap())));
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
     assert!(ranks.iter().all(|rank| *rank == local));
     assert_eq!(store.bytes.load(SeqCst), total);
-    *store.version.lock().unwrap() = 1;
+    yolo("mem://set", 10 << 20).into_iter().for_each(|(url, bytes)| store.objects.put(&url, bytes));
     opened(&store).unwrap();
     assert_eq!(store.bytes.load(SeqCst), 2 * total);
 
@@ -311,7 +291,7 @@ fn downloads_of_killed_processes_are_completed() {
 #[test]
 fn files_and_blocks_stay_within_the_cache_limit() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
-    let store = Objects::new([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
+    let store = Counted::new([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
     // The first two datasets stay in use until this process ends, so they cannot be evicted.
     let limit = 9 << 20;
     let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}"));
@@ -347,12 +327,10 @@ fn a_cached_listing_does_not_hide_a_changed_object() {
         fs::copy(root.path().join("yolo/images/1.jpg"), root.path().join(format!("yolo/images/{n}.jpg"))).unwrap();
         fs::copy(root.path().join("yolo/labels/1.txt"), root.path().join(format!("yolo/labels/{n}.txt"))).unwrap();
     }
-    let before = Objects::from_folder(&root.path().join("yolo"));
+    let before = Counted::from_folder(&root.path().join("yolo"));
     let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
-    let mut objects = before.objects.clone();
-    objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
-    let mut after = Objects::new(objects);
-    Arc::get_mut(&mut after).unwrap().changed = Some("mem://set/labels/17.txt".to_owned());
+    let after = Counted::from_folder(&root.path().join("yolo"));
+    after.objects.put("mem://set/labels/17.txt", b"0 0.5 0.5 0.75 0.75\n".to_vec());
     let new = samples(&*with(folder.path(), 1 << 30, &after).open("mem://set").unwrap());
     let changed: Vec<_> = (0..old.len()).filter(|&i| old[i] != new[i]).map(|i| format!("{:?}", new[i])).collect();
     assert_eq!(changed.len(), 1, "{changed:?}");

@@ -2,65 +2,61 @@
 //! changes, opening or reading must detect the change, and the folder is listed again. New objects
 //! appear only when the folder is listed again, for example after a refresh.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::objects::Objects;
 use warpfeed::source::{Object, Options, Source, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, refresh, show};
 
-/// In-memory objects, each with its own version. Counts listings.
+/// In-memory objects. Counts listings.
 #[derive(Default)]
-struct Objects {
-    objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
+struct Listed {
+    objects: Objects,
     lists: AtomicU64,
     server: Mutex<Option<Arc<str>>>,
 }
 
-impl Objects {
+impl Listed {
     fn of(count: u64) -> Arc<Self> {
-        let store = Arc::new(Objects::default());
+        let store = Arc::new(Listed::default());
         (0..count).for_each(|n| store.put(&format!("mem://set/{}/{n:03}.bmp", n % 2), n as u8));
         store
     }
 
     fn put(&self, url: &str, byte: u8) {
-        let mut objects = self.objects.lock().unwrap();
-        let version = objects.get(url).map_or(0, |(version, _)| version + 1);
-        objects.insert(url.to_owned(), (version, vec![byte; 9]));
+        self.objects.put(url, vec![byte; 9]);
     }
 }
 
-impl Store for Objects {
+impl Store for Listed {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.lists.fetch_add(1, SeqCst);
         // The other rank requests the listing during this pause.
         thread::sleep(Duration::from_millis(50));
-        let urls: Vec<_> = self.objects.lock().unwrap().keys().filter(|url| url.starts_with(prefix)).cloned().collect();
-        urls.iter().map(|url| self.object(url)).collect()
+        let server = self.server.lock().unwrap().clone();
+        let objects = self.objects.list(prefix)?.into_iter();
+        Ok(objects.map(|object| Object { server: server.clone(), ..object }).collect())
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        let objects = self.objects.lock().unwrap();
-        let (version, bytes) = objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
         let server = self.server.lock().unwrap().clone();
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server })
+        Ok(Object { server, ..self.objects.object(url)? })
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if self.object(&object.url)? != *object {
             return Err(Error::in_source("the object has changed").at_path(&object.url));
         }
-        out.copy_from_slice(&self.objects.lock().unwrap()[&object.url].1[offset as usize..][..out.len()]);
-        Ok(())
+        self.objects.read(object, offset, out)
     }
 }
 
-fn opened(folder: &tempfile::TempDir, store: &Arc<Objects>) -> Result<Arc<dyn Source>> {
+fn opened(folder: &tempfile::TempDir, store: &Arc<Listed>) -> Result<Arc<dyn Source>> {
     let cache = Cache::open(folder.path(), 1 << 30)?;
     Options::new().store("mem", cache.store(store.clone())).open("mem://set")
 }
@@ -71,7 +67,7 @@ fn read(source: &dyn Source) -> Result<Vec<u8>> {
 
 #[test]
 fn a_folder_is_listed_once_by_one_of_the_ranks() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    let (folder, store) = (tempfile::tempdir().unwrap(), Listed::of(40));
     let (both, cache) = (Barrier::new(2), Cache::open(folder.path(), 1 << 30).unwrap());
     let rank = || {
         both.wait();
@@ -96,7 +92,7 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 
 #[test]
 fn a_changed_object_causes_an_error_and_a_new_listing() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    let (folder, store) = (tempfile::tempdir().unwrap(), Listed::of(40));
     opened(&folder, &store).unwrap();
     // Opening compares only 8 of the 40 objects with the store. This object is not among them, so
     // its change is not detected.
@@ -115,13 +111,13 @@ fn a_changed_object_causes_an_error_and_a_new_listing() {
     *store.server.lock().unwrap() = Some("elsewhere".into());
     opened(&folder, &store).unwrap();
     assert_eq!(store.lists.load(SeqCst), 4);
-    store.objects.lock().unwrap().remove("mem://set/1/039.bmp");
+    store.objects.0.lock().unwrap().remove("mem://set/1/039.bmp");
     assert_eq!((opened(&folder, &store).unwrap().len(), store.lists.load(SeqCst)), (39, 5));
 }
 
 #[test]
 fn a_new_object_appears_after_a_refresh() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    let (folder, store) = (tempfile::tempdir().unwrap(), Listed::of(40));
     opened(&folder, &store).unwrap();
     store.put("mem://set/1/new.bmp", 9);
     assert_eq!(opened(&folder, &store).unwrap().len(), 40);
@@ -140,7 +136,7 @@ fn a_new_object_appears_after_a_refresh() {
 
 #[test]
 fn damaged_and_empty_listings_are_not_used() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    let (folder, store) = (tempfile::tempdir().unwrap(), Listed::of(40));
     opened(&folder, &store).unwrap();
     let file = || {
         let files = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
@@ -153,6 +149,6 @@ fn damaged_and_empty_listings_are_not_used() {
     }
     fs::write(&file()[0], b"damaged").unwrap();
     assert_eq!((check(folder.path()).unwrap().damaged, file().len()), (1, 0));
-    store.objects.lock().unwrap().clear();
+    store.objects.0.lock().unwrap().clear();
     assert!(opened(&folder, &store).is_err() && file().is_empty());
 }

@@ -1,5 +1,7 @@
 //! Tests object stores. A test that sets environment variables runs in a separate process.
 
+#[path = "../../../tests/support/objects.rs"]
+mod objects;
 #[path = "../../../tests/support/process.rs"]
 mod process;
 #[path = "../../../tests/support/require.rs"]
