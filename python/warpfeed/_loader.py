@@ -222,9 +222,9 @@ class Loader(_other_names.EarlierNames):
         pin_memory: page-locks the host memory of batches. If this is impossible, the loader logs a
             warning, and uses pageable memory.
         decode_on: where the JPEGs of device batches are decoded: ``"cpu"`` (the default), ``"gpu"``
-            or ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device only
-            while the worker threads alone are slower than your program. The device decodes packed
-            files faster than others. This option has no effect on host batches.
+            or ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device only for
+            images that the workers have no time to decode. The device decodes packed files faster
+            than others. This option has no effect on host batches.
         decode_share: maximum fraction of the device's time that decoding may take, from 0 to 1; 1
             by default.
 

@@ -30,7 +30,7 @@ pub enum DecodeOn {
     Cpu,
     /// The device decodes all images that it supports. Workers decode the other images.
     Gpu,
-    /// The device decodes if the workers alone could not keep up with the consumer.
+    /// The device decodes the images that it supports and that the workers have no time to decode.
     Auto,
 }
 
