@@ -144,7 +144,8 @@ fn permanent_errors_are_not_retried() {
 fn excessive_retries_are_refused_when_opening() {
     for times in [1001, usize::MAX] {
         let e = shaky(0, EIO).0.retries(times).host().unwrap_err();
-        let cause = format!("retries({times}): expected at most 1000, which take about 17 minutes per sample");
+        let cause =
+            format!("retries({times}): expected at most 1000, because their pauses take about 17 minutes per read");
         assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
     }
     let mut batches = shaky(1, EIO).0.retries(1000).host().unwrap();

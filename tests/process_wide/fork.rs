@@ -7,6 +7,24 @@ use crate::process::serial;
 use crate::support::{self, NumberSource, exit_on_hang, loader};
 use warpfeed::ErrorKind;
 
+fn fork() -> libc::pid_t {
+    // SAFETY: libc unlocks its allocator in the child. The tests check that the child does not wait
+    // for any other lock of a parent's thread, and the child ends with `exit_child`.
+    unsafe { libc::fork() }
+}
+
+fn exit_child(is_success: bool) -> ! {
+    // SAFETY: `_exit` only ends the process.
+    unsafe { libc::_exit(if is_success { 0 } else { 1 }) }
+}
+
+fn assert_success(child: libc::pid_t) {
+    let mut status = -1;
+    // SAFETY: `status` is an integer that the call may write.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child must exit with status 0");
+}
+
 #[test]
 fn using_a_loader_in_a_forked_child_fails() {
     let _serial = serial();
@@ -15,9 +33,7 @@ fn using_a_loader_in_a_forked_child_fails() {
         let mut epoch = batches.epoch(0);
         let batch = epoch.next().unwrap().unwrap();
         let ids: Vec<u64> = batch.ids().collect();
-        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
-        // exits without returning.
-        let child = unsafe { libc::fork() };
+        let child = fork();
         if child == 0 {
             let is_fork_error =
                 |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
@@ -26,14 +42,9 @@ fn using_a_loader_in_a_forked_child_fails() {
             ok &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
             drop(batch);
             drop(batches);
-            // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
+            exit_child(ok)
         }
-        let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
-        // write.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child's exit status");
+        assert_success(child);
         assert!(batch.ids().eq(ids), "the parent's batch must stay intact");
         drop(batch);
         assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader must continue");
@@ -50,21 +61,14 @@ fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
         let expected: Vec<_> = cached().cache_decoded(0).host().unwrap().epoch(0).map(content).collect();
         assert!(batches.epoch(0).map(content).eq(expected.iter().cloned()));
         let before = batches.stats().decoded_cache.unwrap();
-        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
-        // exits without returning.
-        let child = unsafe { libc::fork() };
+        let child = fork();
         if child == 0 {
             let same = batches.stats().decoded_cache == Some(before);
             let refused = batches.epoch(0).next().is_some_and(|batch| batch.is_err());
             drop(batches);
-            // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if same && refused { 0 } else { 1 }) }
+            exit_child(same && refused)
         }
-        let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
-        // write.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child's exit status");
+        assert_success(child);
         assert!(batches.epoch(0).map(content).eq(expected.iter().cloned()));
         assert_eq!(batches.stats().decoded_cache.unwrap().images, before.images);
     });
@@ -78,22 +82,15 @@ fn using_a_decoder_in_a_forked_child_fails() {
         let decoder = options.workers(2).host().unwrap();
         let images = || (0..5_u64).map(|number| number.to_le_bytes());
         assert_eq!(decoder.decode(images()).unwrap().valid().filter(|valid| *valid).count(), 5);
-        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
-        // exits without returning.
-        let child = unsafe { libc::fork() };
+        let child = fork();
         if child == 0 {
             let result = decoder.decode(images());
             drop(decoder);
             let is_fork_error =
                 |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
-            // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if result.is_err_and(is_fork_error) { 0 } else { 1 }) }
+            exit_child(result.is_err_and(is_fork_error))
         }
-        let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
-        // write.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child's exit status");
+        assert_success(child);
         assert!(decoder.decode(images()).is_ok(), "the parent's decoder must continue");
     });
 }
@@ -119,21 +116,14 @@ fn a_forked_child_can_drop_a_loader_with_active_readers() {
         let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
-        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
-        // exits without returning.
-        let child = unsafe { libc::fork() };
+        let child = fork();
         if child == 0 {
             let ok = epoch.next().is_some_and(|batch| batch.is_err());
             drop(epoch);
             drop(batches);
-            // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
+            exit_child(ok)
         }
-        let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
-        // write.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child's exit status");
+        assert_success(child);
         assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader must continue");
         assert!(epoch.stats().readahead.is_some(), "the loader must have started reader threads");
     });

@@ -124,7 +124,7 @@ fn unusable_arrays_are_refused_with_advice() {
         ("fortran.npy", "is in Fortran order"),
         ("objects.npy", "pickled Python objects"),
         ("view.pt", "save tensor.contiguous()"),
-        ("negated.pt", "a tensor has metadata, which may mark it as a negated view: store its clone"),
+        ("negated.pt", "a tensor has metadata and may be a negated view: store tensor.clone()"),
         ("module.pt", "is refused"),
     ] {
         let shown = cause(&path_of(name));

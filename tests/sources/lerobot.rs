@@ -474,7 +474,7 @@ fn the_error_for_too_many_fields_names_the_option_that_helps() {
     let set = opened("v30", &options);
     assert_eq!(set.fields().unwrap().len(), 17);
     let e = set.read(0, &mut Vec::new()).unwrap_err().to_string();
-    assert!(e.contains("the dataset has 17 fields, but a sample has at most 16: choose features with"), "{e}");
+    assert!(e.contains("the features have 17 fields, but a sample has at most 16: select features with"), "{e}");
     let few = opened("v30", &options.features(["action", "next.reward", "next.done", "observation.state"]));
     assert_eq!(few.read(0, &mut Vec::new()).unwrap().fields().len(), 8);
 }

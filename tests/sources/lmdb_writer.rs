@@ -119,28 +119,28 @@ fn a_writers_file_grows_while_a_source_is_open() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
-    let bytes = || fs::metadata(&path).unwrap().len();
+    let file_len = || fs::metadata(&path).unwrap().len();
     rewrite(&mut writer, 10);
-    let alone = bytes();
+    let len_without_source = file_len();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), alone, "without an open source, the writer must reuse freed pages");
+    assert_eq!(file_len(), len_without_source, "without an open source, the writer must reuse freed pages");
 
     let source = Lmdb::open(&path).unwrap();
     rewrite(&mut writer, 100);
-    let grown = bytes() - alone;
+    let growth = file_len() - len_without_source;
     println!(
-        "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes with an open source, \
+        "100 commits of 8 images of 3000 bytes: the file grew by {growth} bytes with an open source, \
          and by 0 without one"
     );
     // Each of the 100 commits writes eight one-page images, and a few pages of the B+ tree.
-    assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
+    assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&growth), "the file grew by {growth}");
     assert_eq!(read_all(&source), 8 * 3000);
 
     drop(source);
     rewrite(&mut writer, 10);
-    let after = bytes();
+    let len_after_drop = file_len();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), after, "after the source is dropped, the writer must reuse freed pages");
+    assert_eq!(file_len(), len_after_drop, "after the source is dropped, the writer must reuse freed pages");
 }
 
 #[test]
@@ -148,14 +148,14 @@ fn the_next_epoch_fails_after_growth_beyond_the_limit() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
-    let (limited, free) = (Lmdb::open(&path).unwrap().growth_limit(1 << 20), Lmdb::open(&path).unwrap());
+    let (limited, unlimited) = (Lmdb::open(&path).unwrap().growth_limit(1 << 20), Lmdb::open(&path).unwrap());
     rewrite(&mut writer, 5);
     assert!(limited.check().is_ok(), "5 commits of 8 images must stay within the limit of 1 MiB");
     rewrite(&mut writer, 100);
     let error = limited.check().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
     assert!(error.cause().contains("in 105 commits") && error.cause().contains("growth_limit is 1048576"), "{error}");
-    assert!(free.check().is_ok(), "without a limit, growth must not be an error");
+    assert!(unlimited.check().is_ok(), "without a limit, growth must not be an error");
     let first = Loader::source(limited).into_iter().next().unwrap();
     assert!(first.unwrap_err().cause().contains("growth_limit"), "the epoch must report the growth");
     assert!(

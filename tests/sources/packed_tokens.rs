@@ -23,7 +23,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
+fn naive_first_fit(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
     let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
     let mut packed_rows = Vec::new();
     for window in documents.chunks(window) {
@@ -101,7 +101,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
         let packing = Packing::new(length, END).window_documents(window).pad_token_id(PADDING).max_documents(limit);
         let source = PackedTokens::open_with(folder.path(), kind, packing, dice(2) == 0)?;
-        let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
+        let expected: Vec<Vec<Row>> = files.iter().map(|file| naive_first_fit(file, length, window, limit)).collect();
         let keyed_rows: Vec<(String, &Row)> = expected
             .iter()
             .enumerate()
@@ -132,17 +132,17 @@ fn rows_equal_naive_first_fit() -> Result<()> {
             let actual =
                 ["tokens", "tokens.document", "tokens.position", "tokens.ends"].map(|name| numbers(&batch, name));
             let mut cumulative = vec![0];
-            for (place, id) in batch.ids().enumerate() {
+            for (row_index, id) in batch.ids().enumerate() {
                 let expected = arrays(keyed_rows[id as usize].1, length, max_documents);
                 for (actual, expected) in actual.iter().zip(&expected) {
-                    assert_eq!(actual[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
+                    assert_eq!(actual[row_index * expected.len()..][..expected.len()], expected[..], "seed {seed}");
                 }
-                cumulative.extend(keyed_rows[id as usize].1.iter().scan(place * length, |end, document| {
+                cumulative.extend(keyed_rows[id as usize].1.iter().scan(row_index * length, |end, document| {
                     *end += document.len();
                     Some(*end as i32)
                 }));
-                if cumulative.last() != Some(&(((place + 1) * length) as i32)) {
-                    cumulative.push(((place + 1) * length) as i32);
+                if cumulative.last() != Some(&(((row_index + 1) * length) as i32)) {
+                    cumulative.push(((row_index + 1) * length) as i32);
                 }
             }
             let longest = cumulative.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
@@ -196,9 +196,9 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     let others = (17..60).map(|window| (window, rows_of(window)));
     let same_len: Vec<_> = others.filter(|(_, keys)| keys.len() == first.len() && *keys != first).collect();
     assert!(!same_len.is_empty());
-    let differ = |window: usize| open(0, 1, window).unwrap().resume(state.clone()).host().is_err();
+    let resume_fails = |window: usize| open(0, 1, window).unwrap().resume(state.clone()).host().is_err();
     let changed = same_len.iter().filter(|(_, keys)| keys.iter().zip(&first).filter(|(a, b)| a != b).count() > 20);
-    changed.for_each(|(window, _)| assert!(differ(*window), "window {window}"));
+    changed.for_each(|(window, _)| assert!(resume_fails(*window), "window {window}"));
     Ok(())
 }
 

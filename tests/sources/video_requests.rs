@@ -35,9 +35,9 @@ type Request = (String, Range<u64>);
 struct SlowStore {
     objects: Objects,
     /// Prefetch requests.
-    fetched: Arc<Mutex<Vec<Request>>>,
+    prefetches: Arc<Mutex<Vec<Request>>>,
     /// Requests that a thread waited for.
-    read: Arc<Mutex<Vec<Request>>>,
+    blocking_reads: Arc<Mutex<Vec<Request>>>,
     in_flight: Arc<AtomicU64>,
     most_in_flight: Arc<AtomicU64>,
 }
@@ -53,12 +53,12 @@ impl Store for SlowStore {
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         thread::sleep(LATENCY);
-        self.read.lock().unwrap().push((object.url.clone(), at..at + to.len() as u64));
+        self.blocking_reads.lock().unwrap().push((object.url.clone(), at..at + to.len() as u64));
         self.objects.read(object, at, to)
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-        self.fetched.lock().unwrap().push((object.url.clone(), range.clone()));
+        self.prefetches.lock().unwrap().push((object.url.clone(), range.clone()));
         let (store, object) = (self.clone(), object.clone());
         thread::spawn(move || {
             let now = store.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
@@ -93,9 +93,9 @@ fn find_atom<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
 }
 
 /// Creates a video with ten frames per second by repeating a fixture with one GOP. Returns the
-/// video and the offset of its media data. `place` appends the packets of a GOP to the media data,
-/// and returns their offsets in it.
-fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
+/// video and the offset of its media data. `append_gop` appends the packets of a GOP to the media
+/// data, and returns their offsets in it.
+fn video(repeats: usize, append_gop: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
     let packets = track.packets();
@@ -104,7 +104,7 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     let list = |kind, head: &[u32], numbers: &[u32]| {
         atom(kind, &table(&[&[0], head, &[numbers.len() as u32], numbers].concat()))
     };
-    let minf = |offsets: &[u32]| {
+    let moov = |offsets: &[u32]| {
         let mdia: &[&[u8; 4]] = &[b"moov", b"trak", b"mdia"];
         let stsd = find_atom(&file, &[mdia, &[b"minf", b"stbl", b"stsd"]].concat());
         let sizes: Vec<u32> = packets.iter().map(|packet| packet.size).cycle().take(offsets.len()).collect();
@@ -118,19 +118,19 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
         let trak = atom(b"trak", &[find_atom(&file, &[b"moov", b"trak", b"tkhd"]), &mdia].concat());
         atom(b"moov", &[find_atom(&file, &[b"moov", b"mvhd"]), &trak].concat())
     };
-    let start = find_atom(&file, &[b"ftyp"]).len() + minf(&vec![0; repeats * packets.len()]).len() + 8;
+    let start = find_atom(&file, &[b"ftyp"]).len() + moov(&vec![0; repeats * packets.len()]).len() + 8;
     let bytes: Vec<&[u8]> =
         packets.iter().map(|packet| &file[packet.offset as usize..][..packet.size as usize]).collect();
     let (mut data, mut offsets) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
+        offsets.extend(append_gop(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
     // Videos of up to 16 MiB are fetched as a whole, so pad the file beyond that.
     data.resize(data.len().max(17 << 20), 0);
-    ([find_atom(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
+    ([find_atom(&file, &[b"ftyp"]), &moov(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
 
-fn place(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
+fn append_packet(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
     let offset = data.len();
     data.extend(packet);
     data.resize(data.len() + gap, 0);
@@ -139,7 +139,7 @@ fn place(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
 
 fn one_hour() -> (Vec<u8>, u64) {
     video(36_000 / 12, |data, packets| {
-        let offsets = packets.iter().map(|packet| place(data, packet, 0)).collect();
+        let offsets = packets.iter().map(|packet| append_packet(data, packet, 0)).collect();
         data.resize(data.len() + GAP, 0);
         offsets
     })
@@ -204,12 +204,12 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
                 expected.insert((group.start, group.end));
             }
         }
-        let fetched = store.fetched.lock().unwrap();
+        let fetched = store.prefetches.lock().unwrap();
         let found: BTreeSet<_> = fetched.iter().map(|(_, range)| (range.start, range.end)).collect();
         assert_eq!(found, expected);
         assert_eq!(fetched.len(), expected.len(), "each group is requested once");
-        let of_table = store.read.lock().unwrap();
-        assert!(of_table.iter().all(|(_, range)| range.end <= start + 8), "{of_table:?}");
+        let table_requests = store.blocking_reads.lock().unwrap();
+        assert!(table_requests.iter().all(|(_, range)| range.end <= start + 8), "{table_requests:?}");
         let most = store.most_in_flight.load(Ordering::SeqCst);
         assert!(most >= 4, "at most {most} of {} requests at the same time", fetched.len());
     });
@@ -224,16 +224,16 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
         let mut epochs = Vec::new();
         for epoch in 0..2 {
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), epoch);
-            store.fetched.lock().unwrap().clear();
-            store.read.lock().unwrap().clear();
+            store.prefetches.lock().unwrap().clear();
+            store.blocking_reads.lock().unwrap().clear();
             let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), epoch) == local, "epoch {epoch}");
             let groups: BTreeSet<_> = groups(&track).iter().map(|group| (group.start, group.end)).collect();
             let found: Vec<_> =
-                store.fetched.lock().unwrap().iter().map(|(_, range)| (range.start, range.end)).collect();
+                store.prefetches.lock().unwrap().iter().map(|(_, range)| (range.start, range.end)).collect();
             assert!(found.iter().all(|range| groups.contains(range)), "{found:?}");
             assert!((20..=40).contains(&found.len()), "{} requests", found.len());
-            assert!(store.read.lock().unwrap().iter().all(|(_, range)| range.end <= start + 8));
+            assert!(store.blocking_reads.lock().unwrap().iter().all(|(_, range)| range.end <= start + 8));
             epochs.push(found.into_iter().collect::<BTreeSet<_>>());
         }
         assert_ne!(epochs[0], epochs[1], "the clips of each epoch must start at different frames");
@@ -308,7 +308,8 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
         found.extend(rest.epoch(1).flat_map(rows));
         found.sort();
         assert!(found == expected);
-        let requests = [&store.fetched, &store.read].map(|requests| requests.lock().unwrap().clone()).concat();
+        let requests =
+            [&store.prefetches, &store.blocking_reads].map(|requests| requests.lock().unwrap().clone()).concat();
         let bytes: u64 = requests.iter().map(|(_, range)| range.end - range.start).sum();
         let len = store.object("mem://set/a.mp4").unwrap().len;
         assert!(bytes < len, "{bytes} of {len} bytes");
@@ -333,7 +334,7 @@ fn interleaved_packets_give_the_frames_of_local_files() {
                     order.reverse();
                 }
                 let mut offsets = vec![0; packets.len()];
-                order.iter().for_each(|&packet| offsets[packet] = place(data, packets[packet], gap));
+                order.iter().for_each(|&packet| offsets[packet] = append_packet(data, packets[packet], gap));
                 offsets
             });
             let (folder, store) = (tempfile::tempdir().unwrap(), SlowStore::default());
@@ -344,8 +345,8 @@ fn interleaved_packets_give_the_frames_of_local_files() {
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
             let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), 0) == local, "gap {gap}, {is_reversed}");
-            assert_eq!(!store.fetched.lock().unwrap().is_empty(), is_prefetched, "gap {gap}, {is_reversed}");
-            let on_demand = store.read.lock().unwrap().iter().any(|(_, range)| range.end > start + 8);
+            assert_eq!(!store.prefetches.lock().unwrap().is_empty(), is_prefetched, "gap {gap}, {is_reversed}");
+            let on_demand = store.blocking_reads.lock().unwrap().iter().any(|(_, range)| range.end > start + 8);
             assert_eq!(!on_demand, is_prefetched, "gap {gap}, {is_reversed}");
         }
     });
@@ -360,7 +361,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
         for groups in [0, 1, 5] {
-            store.fetched.lock().unwrap().clear();
+            store.prefetches.lock().unwrap().clear();
             let set = Clips::open_with("mem://set", &options, &store_options).unwrap();
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
@@ -369,7 +370,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
                 .unwrap();
             prefetcher.start(BatchIndex::default());
             let fetched =
-                || store.fetched.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();
+                || store.prefetches.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();
             while groups > 0 && fetched() == 0 {
                 thread::sleep(LATENCY);
             }
@@ -477,11 +478,11 @@ fn frames_of_robots_in_a_store_are_prefetched() {
             let local = batches(LeRobot::open_with(&folder, &options, &Options::new()).unwrap());
             let set = LeRobot::open_with("mem://arm", &options, &store_options).unwrap();
             (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
-            store.fetched.lock().unwrap().clear();
-            store.read.lock().unwrap().clear();
+            store.prefetches.lock().unwrap().clear();
+            store.blocking_reads.lock().unwrap().clear();
             assert!(batches(set) == local, "{deltas:?}");
-            assert!(store.fetched.lock().unwrap().iter().any(|request| is_video(&request)));
-            let on_demand = store.read.lock().unwrap().iter().filter(is_video).count();
+            assert!(store.prefetches.lock().unwrap().iter().any(|request| is_video(&request)));
+            let on_demand = store.blocking_reads.lock().unwrap().iter().filter(is_video).count();
             assert_eq!(on_demand, 0, "{deltas:?}: no frame is read on demand");
         }
     });

@@ -99,7 +99,7 @@ fn resize_and_crop(image: &DynamicImage) -> RgbImage {
 /// numbers of images differ.
 fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
     if expected.1 != actual.1 || expected.0.len() != actual.0.len() {
-        return Err(format!("{name}: labels or number of images differ").into());
+        return Err(format!("{name}: labels or numbers of images differ").into());
     }
     let plane = (SIDE * SIDE) as usize;
     let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);

@@ -51,8 +51,8 @@ impl Identity {
                 format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
             };
             return Err(Error::in_source(format!(
-                "the file was written to while open: {changed}; reopen the loader, and update a file by renaming a new \
-                 file over it"
+                "the file was written to while open: {changed}; reopen the loader. To update a file that is in use, \
+                 write a new file and rename it over the old one"
             ))
             .at_path(path));
         }
@@ -67,8 +67,5 @@ impl Identity {
 /// Formats a time as seconds since 1970, like `stat -c %.9Y`.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-    since.map_or_else(
-        || "an unknown time".to_owned(),
-        |since| format!("{}.{:09}", since.as_secs(), since.subsec_nanos()),
-    )
+    since.map_or_else(|| "unknown".to_owned(), |since| format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
 }

@@ -42,7 +42,7 @@ pub fn retried<T>(
 pub fn check_retries(times: usize) -> Result<()> {
     if times > MAX_RETRIES {
         return Err(Error::config(format!(
-            "retries({times}): expected at most {MAX_RETRIES}, which take about 17 minutes per sample"
+            "retries({times}): expected at most {MAX_RETRIES}, because their pauses take about 17 minutes per read"
         )));
     }
     Ok(())

@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--processes") {
         let processes = arguments.get(1).ok_or("--processes: expected a number")?.parse()?;
-        return start(processes, &arguments[2..]);
+        return spawn_ranks(processes, &arguments[2..]);
     }
     if let Err(e) = warpfeed::cuda::available() {
         println!("cannot run on a GPU: {e}");
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
 }
 
 /// Starts `processes` copies of this program, with the environment variables that torchrun sets.
-fn start(processes: usize, arguments: &[String]) -> Result<()> {
+fn spawn_ranks(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let start_rank = |rank: usize| {
         let (rank, world_size) = (rank.to_string(), processes.to_string());
@@ -89,7 +89,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(rank.local_rank.unwrap_or(0))?;
     let stream = warpfeed_candle::stream(&device)?;
     let group = Group::join(rank, &device)?;
-    let open = |held_out: bool, augment: Augment| {
+    let loader = |held_out: bool, augment: Augment| {
         Loader::source(data.clone())
             .subset((0..data.len() as u64).filter(|i| (i % 7 == 6) == held_out))
             .global_batch_size(GLOBAL_BATCH)
@@ -99,10 +99,10 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
             .dtype(Dtype::F32)
             .layout(Layout::Nchw)
     };
-    let training = open(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last_batch(LastBatch::Drop);
+    let training = loader(false, Augment::train(SIDE).scale(0.35, 1.0)).shuffle(42).last_batch(LastBatch::Drop);
     let mut batches = training.cuda(&stream)?;
     let mut held_out =
-        open(true, Augment::eval(SIDE * 8 / 7, SIDE)).last_batch(LastBatch::Pad).prefetch(2).cuda(&stream)?;
+        loader(true, Augment::eval(SIDE * 8 / 7, SIDE)).last_batch(LastBatch::Pad).prefetch(2).cuda(&stream)?;
 
     let classes = batches.classes().len();
     let weights = VarMap::new();
@@ -133,7 +133,8 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         if rank.rank == 0 {
             let stats = batches.stats().since(&before);
             println!(
-                "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s on {} devices, rank 0 waited {:.1} %",
+                "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s on {} devices, rank 0 waited \
+                 {:.1} % of the time",
                 100.0 * held_out_accuracy,
                 (count * GLOBAL_BATCH) as f64 / seconds,
                 rank.world_size,

@@ -38,7 +38,7 @@ impl<'a> SampleBuilder<'a> {
         self.contents.try_push((name, content)).map_err(|_| {
             let count = field_names(self.features).len();
             Error::config(format!(
-                "the dataset has {count} fields, but a sample has at most {MAX_FIELDS}: choose features with \
+                "the features have {count} fields, but a sample has at most {MAX_FIELDS}: select features with \
                  LeRobotOptions::features"
             ))
         })
@@ -54,7 +54,7 @@ impl<'a> SampleBuilder<'a> {
 
     pub(super) fn build(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
-            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
+            |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("keys and texts are UTF-8");
         let mut sample = Sample::new(text(&(0..self.key_len)));
         for (name, content) in self.contents {
             let value = match content {
@@ -104,7 +104,7 @@ pub(super) fn time_error(
     }
     let frames = rows.map(|row| row - frame.episode.first_row);
     Some(format!(
-        "says that the frames {} and {} of episode {} are {actual} s apart: expected {expected} s at fps={fps}, within \
+        "says that frames {} and {} of episode {} are {actual} s apart: expected {expected} s at fps={fps}, within \
          tolerance_s={tolerance_s} per step",
         frames[0], frames[1], frame.episode.index
     ))

@@ -24,7 +24,7 @@ const MAX_VALUES: usize = 64 << 20;
 /// Bytes that the estimate for a list column adds for the dictionary. The metadata does not declare
 /// its size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
-const LISTS_SUBJECT: &str = "the lists of a row group need";
+const LISTS: &str = "the lists of a row group";
 
 #[derive(Clone, Copy)]
 pub(super) struct ColumnChunk<'a> {
@@ -194,7 +194,7 @@ impl ColumnChunk<'_> {
                         header.size
                     ))
                 })?;
-            bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("cannot allocate memory for a page"))?;
+            reserve(&mut bytes, header.size)?;
             bytes.extend_from_slice(levels);
             decompress(codec, values, header.size - level_bytes, &mut bytes)?;
         } else if body.len() == header.size {
@@ -247,14 +247,14 @@ impl ColumnChunk<'_> {
 /// [`ColumnChunk::list_decode_bytes`]. The error suggests a higher memory limit only if that would
 /// help: a loader never grants more than `max_grant`.
 pub(super) fn check_list_memory(need: u64, limit: usize, max_grant: usize) -> Result<()> {
-    if need <= limit as u64 { Ok(()) } else { Err(memory_error(LISTS_SUBJECT, need, limit, max_grant)) }
+    if need <= limit as u64 { Ok(()) } else { Err(memory_error(LISTS, need, limit, max_grant)) }
 }
 
-fn memory_error(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
+fn memory_error(content: &str, need: u64, limit: usize, max_grant: usize) -> Error {
     let advice = if need <= max_grant as u64 { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
-        "{what} {need} bytes of memory, but the limit is {limit}: {advice}write the file again with smaller pages or \
-         row groups, or leave the column out with TableOptions::columns"
+        "decoding {content} needs {need} bytes of memory, but the limit is {limit}: {advice}write the file again with \
+         smaller pages or row groups, or leave the column out with TableOptions::columns"
     ))
 }
 
@@ -293,11 +293,11 @@ impl Pages {
         if self.decode_bytes <= limit {
             return Ok(());
         }
-        let (what, need) = match column.levels {
-            Some(_) => (LISTS_SUBJECT, column.list_decode_bytes().max(self.decode_bytes as u64)),
-            None => ("a page needs", self.decode_bytes as u64),
+        let (content, need) = match column.levels {
+            Some(_) => (LISTS, column.list_decode_bytes().max(self.decode_bytes as u64)),
+            None => ("a page", self.decode_bytes as u64),
         };
-        Err(memory_error(what, need, limit, column.max_grant))
+        Err(memory_error(content, need, limit, column.max_grant))
     }
 
     /// Adds a page that [`account`](Pages::account) has accepted. Checks the lengths of
@@ -504,7 +504,7 @@ mod tests {
         let _prefetcher = set.prefetcher(Lookahead::new(0, |_| 0, |_| None));
         let mut scratch = Vec::new();
         let e = set.read(3, &mut scratch).unwrap_err();
-        assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
+        assert!(e.cause().contains("row group 0, column \"text\": decoding a page needs 10"), "{e}");
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
         // The message suggests a higher limit only if a loader would then grant more.
         assert!(!e.cause().contains("memory_limit"), "{e}");

@@ -358,7 +358,7 @@ fn remote_lists_request_enough_memory() {
     drop(prefetcher);
     let prefetcher = set.prefetcher(order(set.prefetch_bytes() / 2));
     let e = set.check().unwrap_err();
-    assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
+    assert!(e.cause().contains("column \"ones\": decoding the lists of a row group needs "), "{e}");
     drop(prefetcher);
     let selection = set.select_fields(&["id".to_owned()]).unwrap();
     assert!(selection.prefetch_bytes() <= 1 << 20);

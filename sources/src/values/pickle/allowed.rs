@@ -97,7 +97,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
         },
         (Callable::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
         (Callable::FromBuffer, &[data, dtype, shape, order]) => {
-            let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
+            let shape = array_shape(nodes, shape)?;
             check_order(nodes.text(order) == Some("F"), &shape)?;
             array(nodes, dtype, shape, data)?
         }
@@ -117,9 +117,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
                 _ => false,
             };
             if !arguments.get(6).is_none_or(plain) {
-                return Err(
-                    "a tensor has metadata, which may mark it as a negated view: store its clone instead".to_owned()
-                );
+                return Err("a tensor has metadata and may be a negated view: store tensor.clone() instead".to_owned());
             }
             let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
                 return error();
@@ -143,10 +141,11 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
     match (&nodes[target], state) {
         (&Node::Dtype(dtype), &[_version, order, ..]) => match nodes.text(order) {
             Some(order @ ("<" | ">" | "|" | "=")) => Ok(Node::Dtype(Dtype { big_endian: order == ">", ..dtype })),
-            _ => Err("unexpected byte order of a NumPy type".to_owned()),
+            Some(order) => Err(format!("the byte order of a NumPy type is {order:?}: expected <, >, | or =")),
+            None => Err(format!("the byte order of a NumPy type is {}: expected text", nodes[order].kind())),
         },
         (Node::UnbuiltArray, &[_version, shape, dtype, fortran, data]) => {
-            let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
+            let shape = array_shape(nodes, shape)?;
             check_order(!matches!(nodes[fortran], Node::Bool(false) | Node::Int(0)), &shape)?;
             array(nodes, dtype, shape, data)
         }
@@ -158,7 +157,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
     let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent ID is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
-        return Err(format!("a persistent ID has {} parts", parts.len()));
+        return Err(format!("a persistent ID has {} parts: expected 5", parts.len()));
     };
     let (Some("storage"), Node::Callable(Callable::Storage(dtype)), Some(_), &Node::Int(elements)) =
         (nodes.text(tag), &nodes[class], nodes.text(key), &nodes[elements])
@@ -187,13 +186,23 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     };
     let claimed = shape.iter().try_fold(dtype.size, |size, &side| size.checked_mul(side));
     if claimed != Some(bytes.len()) {
-        return Err(format!("an array of shape {shape:?} has {} bytes of data", bytes.len()));
+        return Err(format!(
+            "an array of shape {shape:?} with {} bytes per element has {} bytes of data",
+            dtype.size,
+            bytes.len()
+        ));
     }
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
 /// Maximum number of axes of an array, a tensor or a `torch.Size` in a pickle.
 const MAX_AXES: usize = 8;
+
+fn array_shape(nodes: &Nodes<'_>, shape: Id) -> Result<Vec<usize>, String> {
+    lengths(nodes, shape).ok_or_else(|| {
+        format!("the shape of an array is {}: expected a tuple of at most {MAX_AXES} lengths", nodes[shape].kind())
+    })
+}
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
     let Node::Tuple(axes) = &nodes[tuple] else { return None };
