@@ -1,13 +1,15 @@
 //! Measures the latency and throughput of `Decoder`. Run with
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
-//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. A batch contains 224x224
-//! center crops, normalized, as `f16` in the layout (N, C, H, W). With a CUDA driver, the batches
-//! are in device memory, and each request size is measured with decoding on the GPU and with
-//! decoding on the CPU. "median ms" and "p99 ms" are latencies from the call until the batch is in
-//! host or device memory, with one request at a time. "images/s" is the rate with one request at a
-//! time. "in flight: images/s" is the rate with four requests in flight. "on the device" is the
-//! percentage of images that workers sent to the GPU for decoding.
+//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. A batch contains normalized
+//! 224x224 center crops, as `f16` in the layout (N, C, H, W). If a GPU is available, batches are in
+//! device memory, and each request size is measured twice: decoding on the GPU and on the CPU.
+//!
+//! - "median ms", "p99 ms": latency from the call until the batch is in host or device memory, with
+//!   one request at a time.
+//! - "images/s": rate with one request at a time.
+//! - "in flight: images/s": rate with four requests in flight.
+//! - "on the device": percentage of images that workers sent to the GPU for decoding.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,21 +25,23 @@ fn main() -> Result<()> {
         let index = arguments.iter().position(|a| a == name);
         index
             .and_then(|i| arguments.get(i + 1))
-            .map_or(default, |n| n.parse().expect("--seconds and --workers are numbers"))
+            .map_or(default, |n| n.parse().expect("--seconds and --workers must be numbers"))
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
-        println!("skipped: pass the path of a dataset of JPEGs");
+        println!("skipped; usage: cargo bench --bench decoder -- PATH");
         return Ok(());
     };
     let source = source::open(path)?;
     let mut scratch = Vec::new();
-    let image = |index| Ok(Arc::from(source.read(index, &mut scratch)?.image().expect("each sample has an image").1));
+    let image = |index| {
+        Ok(Arc::from(source.read(index, &mut scratch)?.image().expect("each sample of PATH must have an image").1))
+    };
     let images = (0..source.len()).map(image).collect::<Result<Vec<Arc<[u8]>>>>()?;
     let bytes: usize = images.iter().map(|image| image.len()).sum();
     println!("{} images of {} bytes on average", images.len(), bytes / images.len());
     println!(
-        "{:<22} {:>7} {:>10} {:>10} {:>12} {:>16} {:>14}",
+        "{:<22} {:>7} {:>10} {:>10} {:>12} {:>19} {:>16}",
         "", "request", "median ms", "p99 ms", "images/s", "in flight: images/s", "on the device"
     );
     let stream = cuda::stream(0);
@@ -52,7 +56,7 @@ fn main() -> Result<()> {
             Ok(stream) => {
                 for decode_on in [DecodeOn::Gpu, DecodeOn::Cpu] {
                     let decoder = options(decode_on).cuda(stream)?;
-                    let synchronize = || stream.synchronize().expect("the stream is alive");
+                    let synchronize = || stream.synchronize().expect("the stream can be synchronized");
                     measure(&format!("{decode_on:?}"), &decoder, &images, size, seconds, synchronize)?;
                 }
             }
@@ -91,14 +95,14 @@ fn measure<B: Send + 'static>(
         (0..REQUESTS_IN_FLIGHT).map(|_| decoder.submit(next_request())).collect::<Result<_>>()?;
     let (start, mut count) = (Instant::now(), 0);
     while start.elapsed().as_secs_f64() < seconds {
-        drop(pending.pop_front().expect("every submitted request has a response").wait()?);
+        drop(pending.pop_front().expect("REQUESTS_IN_FLIGHT requests are always pending").wait()?);
         pending.push_back(decoder.submit(next_request())?);
         count += size;
     }
     let in_flight_rate = count as f64 / start.elapsed().as_secs_f64();
     let stats = decoder.stats();
     println!(
-        "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>16.0} {:>14.1} %",
+        "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>19.0} {:>14.1} %",
         quantile(0.5),
         quantile(0.99),
         stats.images_sent_to_device as f64 / stats.prepared_samples.max(1) as f64 * 100.0,

@@ -1,5 +1,5 @@
-//! Measures the overhead of the whole path from a packed LMDB to a finished batch (reading,
-//! planning, threads, batch buffers) over decoding and resizing alone.
+//! Measures what loading batches from a packed LMDB costs on top of bare decoding and resizing:
+//! reading, threads and batch buffers.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,15 +16,15 @@ use super::{ROUNDS, cpu_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
-/// Images that a worker decodes together.
+/// Number of images that a worker decodes together.
 const GROUP: usize = 8;
 
-/// Prints the time per sample of each variant, for the same random-resized crops with flips and
-/// `u8` output.
+/// Prints the time per sample of each measurement. All use the same random crops and flips, and
+/// write `u8` pixels.
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // With at least four batches, the partial last batch hardly matters.
+    // Use at least four batches, so that the partial last one hardly matters.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample =
         |(i, image): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &image.plain[..]).label(0);
@@ -57,7 +57,7 @@ pub(super) fn measure(images: &[Image]) {
         let round = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
             let start = Instant::now();
             for batch in loader.epoch(epoch) {
-                let batch: warpfeed::HostBatch = batch.expect("every batch is delivered");
+                let batch: warpfeed::HostBatch = batch.expect("every sample can be loaded");
                 black_box(batch.images().bytes());
             }
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
@@ -70,10 +70,10 @@ pub(super) fn measure(images: &[Image]) {
     let [one_worker, two_workers] = elapsed_times.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
     println!("{:40} {decode_time:8.1}", "decode and resize alone");
-    println!("{:40} {path_time:8.1} {:14.2}x decode and resize", "whole path, CPU time", path_time / decode_time);
+    println!("{:40} {path_time:8.1} {:14.2}x decode and resize", "loader, CPU time", path_time / decode_time);
     println!(
         "{:40} {one_worker:8.1} with 1 worker, {two_workers:.1} with 2, speedup {:.2}x",
-        "whole path, elapsed",
+        "loader, elapsed time",
         one_worker / two_workers
     );
 }

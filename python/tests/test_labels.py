@@ -1,6 +1,6 @@
-"""Tests that masks of every format have the values that Pillow reads, unless `classes` maps them,
-that strings and COCO's category ids are delivered, that boxes can be mapped back to their images,
-and that tuple batches and dict batches use the same names."""
+"""Tests that masks without `classes` have the values that Pillow reads (lossy WebP is rejected), that
+batches contain texts and COCO's category ids, that boxes can be mapped back to their images, and
+that tuple batches and dict batches use the same names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mask_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).choice([0, 1, 2, 255], (8, 12)).astype(np.uint8)
 
 
-def test_masks_of_a_sibling_folder_match_pillow_everywhere(tmp_path: Path, pil: Any) -> None:
+def test_masks_of_a_sibling_folder_match_pillow(tmp_path: Path, pil: Any) -> None:
     colors = np.random.default_rng(0).integers(0, 256, 768).astype(np.uint8)
     names, expected = [], []
     (tmp_path / "masks").mkdir()
@@ -163,7 +163,7 @@ def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> N
     [batch] = renumbered
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
     extra = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
-    assert extra.category_ids == [], "yak has no id, so the list must be empty"
+    assert extra.category_ids == [], "yak is not a COCO category, so no class has an id"
     assert Loader(originals(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
 
 
@@ -193,7 +193,7 @@ def test_boxes_map_back_after_letterbox_crop_and_flip(
             if "letterbox" in repr(augment) or "resize" in repr(augment):
                 assert np.allclose(actual, original, atol=0.05), augment
             elif n == 2:
-                # A crop clips the boxes, so the results are inside the original boxes.
+                # Cropping clips boxes, so the results are inside the original boxes.
                 assert (actual[:, :2] >= low[:, :2]).all() and (actual[:, 2:] <= high[:, 2:]).all(), augment
                 assert np.allclose(actual[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])
@@ -232,7 +232,7 @@ def test_a_dataset_without_images_needs_no_drop_field(tmp_path: Path) -> None:
     assert batch["tags"].tolist() == [[1, 1], [1, 0]]
 
 
-def test_the_strings_of_a_python_dataset_list_labels_like_text_files() -> None:
+def test_strings_of_a_python_dataset_are_split_into_labels() -> None:
     class Tagged:
         def __init__(self, tags: list[Any]) -> None:
             self.tags = tags
@@ -254,7 +254,7 @@ def test_the_strings_of_a_python_dataset_list_labels_like_text_files() -> None:
         load(["cat,bird"])
 
 
-def test_strings_are_numbers_as_text_and_not_the_bytes_of_an_array(tmp_path: Path) -> None:
+def test_an_array_field_parses_strings_as_numbers(tmp_path: Path) -> None:
     class Numbers:
         def __len__(self) -> int:
             return 2

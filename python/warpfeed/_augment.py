@@ -682,9 +682,10 @@ class Augment(_Calls):
         return self._with("sharpness", float(factor), float(probability))  # type: ignore[no-any-return]
 
     def blur(self, kernel: int, sigma: Range = (0.1, 2.0), probability: float = 1.0) -> Augment:
-        """Blurs with the given probability, like torchvision's ``GaussianBlur(kernel, (low, high))`` in
-        a ``RandomApply``. ``kernel`` is the side of the kernel in pixels, an odd number up to 63. The
-        standard deviation ``sigma`` is uniform from low to high, in pixels."""
+        """Blurs with the given probability, like torchvision's ``RandomApply`` with
+        ``GaussianBlur(kernel, (low, high))``. ``kernel`` is the width of the kernel in pixels, an odd
+        number up to 63. The standard deviation ``sigma`` is drawn uniformly from low to high, in
+        pixels."""
         return self._with("blur", kernel, _pair(sigma), float(probability))  # type: ignore[no-any-return]
 
     # End of the generated items.

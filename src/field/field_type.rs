@@ -12,7 +12,8 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
 use crate::transform::{Augment, Plan};
 
-/// Converts samples to one field of a batch. A field consists of arrays with one row per sample.
+/// Produces one field of a batch from the samples. A field consists of arrays with one row per
+/// sample.
 ///
 /// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
 /// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
@@ -41,10 +42,11 @@ use crate::transform::{Augment, Plan};
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait FieldType: Send + Sync + Debug {
-    /// Returns the arrays of a field called `name`: their names, element types, and shapes for one
-    /// sample. `output` is the size of the images in the batch. If batches have different image
+    /// Describes the arrays of a field called `name`: the name, element type and shape per sample
+    /// of each. `output` is the size of the images in the batch. If batches have different image
     /// sizes ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the
-    /// loader calls this for each size, and the results may differ only in the lengths of the axes.
+    /// loader calls this method once per size, and the results may differ only in the lengths of
+    /// the axes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -57,10 +59,10 @@ pub trait FieldType: Send + Sync + Debug {
     /// An implementation may return any error. The loader adds the index and the key of the sample.
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
-    /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
-    /// field is called `name`. The names may omit the suffix of an encoding, such as `.npy`. If the
-    /// source [lists its fields](crate::source::Source::fields), opening the loader fails if one of
-    /// these is missing. Names with the extension of an image format are not checked. The default
+    /// Returns the names of the sample's fields that [`write`](FieldType::write) reads for a batch
+    /// field called `name`. The names may omit the suffix of an encoding, such as `.npy`. Opening
+    /// the loader fails if the source [lists its fields](crate::source::Source::fields) and a name
+    /// is not in the list. Names with the extension of an image format are not checked. The default
     /// is an empty list: the loader then assumes that `write` may read any field.
     fn required_fields(&self, name: &str) -> Vec<String> {
         let _ = name;
@@ -68,33 +70,31 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. A loader rejects such a field if an option mixes samples
-    /// (MixUp and CutMix), repeats pixels in a border or moves pixels in a custom transform. It is
-    /// also rejected if neither an image field nor a field that [reads the stored
-    /// image](FieldType::delivers_image) determines the crop. The default is false.
+    /// together with the sample's image. The loader rejects such a field together with MixUp,
+    /// CutMix, a border that repeats pixels, or a custom transform that may move pixels. It also
+    /// rejects the field if [`Input::plan`] would be `None`. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field type itself reads the sample's image and delivers the stored
-    /// values of the image. If this is true and there is no image field, the loader reads only the
-    /// header of the image, for the size, and rejects options for image fields. The default is
-    /// false.
+    /// Returns whether [`write`](FieldType::write) itself decodes the sample's image and writes the
+    /// stored values instead of augmented pixels. If this is true and there is no image field, the
+    /// loader reads only the header of the image, for the size, and rejects options for image
+    /// fields. The default is false.
     fn delivers_image(&self) -> bool {
         false
     }
 
     /// Returns whether the field supports images that combine several samples, such as a
-    /// [`mosaic`](Augment::mosaic). [`write`](FieldType::write) must then also handle the samples
-    /// in [`Input::other_tiles`]. A loader that creates mosaics rejects fields that [follow the
-    /// image](FieldType::follows_image) but do not support mosaics. The default is false.
+    /// [`mosaic`](Augment::mosaic). If it does, [`write`](FieldType::write) must also handle the
+    /// samples in [`Input::other_tiles`]. A loader that creates mosaics rejects fields that [follow
+    /// the image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn supports_mosaic(&self) -> bool {
         false
     }
 
     /// Returns the role that the field plays when objects from another sample are pasted into the
-    /// image ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that
-    /// pastes objects rejects a field with this role if the field follows the image. A field type
+    /// image ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A field type
     /// that wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the
     /// wrapped type.
     fn paste_role(&self) -> PasteRole<'_> {
@@ -111,32 +111,32 @@ pub trait FieldType: Send + Sync + Debug {
     /// Fast path: writes the row from an array in memory, without a [`Sample`]. The loader calls
     /// this method if it has no other field, if this field [only copies](FieldType::only_copies),
     /// and if the source has the sample's `numbers` in [memory](crate::source::Source::stored). The
-    /// method either writes the same arrays as [`write`](FieldType::write) and returns true, or
-    /// returns false to leave the row to `write`. The default returns false.
+    /// method either writes the same bytes as [`write`](FieldType::write) and returns true, or
+    /// returns false, and the loader calls `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. A worker calls `write` only once this much of the scratch memory in the
-    /// [memory plan](crate::MemoryPlan) is available. The loader does not call this method for
-    /// field types that [only copy](FieldType::only_copies).
+    /// default is 0. A worker waits until this much of the scratch memory in the [memory
+    /// plan](crate::MemoryPlan) is free before it calls `write`. The loader does not call this
+    /// method for field types that [only copy](FieldType::only_copies).
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns what writes the field: [`write`](FieldType::write), which is the default, or one of
-    /// the loader's built-in writers. A field type that wraps a built-in one returns the writer of
-    /// the wrapped type.
+    /// Returns what writes the field: [`write`](FieldType::write) (the default) or one of the
+    /// loader's built-in writers. A field type that wraps a built-in one returns the writer of the
+    /// wrapped type.
     fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the field's own augmentation if the field is a view: an image with its own
-    /// augmentation, size and random numbers ([`Image::augment`](super::Image::augment)). The
-    /// default is `None`: the image uses the loader's augmentation.
+    /// Returns the augmentation of a view: an image field with its own augmentation, size and
+    /// random numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image
+    /// uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
@@ -145,15 +145,15 @@ pub trait FieldType: Send + Sync + Debug {
     /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
     ///
     /// Unless the field is an image, all its arrays get an additional axis of length T after the
-    /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, the row
-    /// is the part of the sample's row for one frame, and each field of the sample that the field
-    /// type [reads](FieldType::required_fields) contains only the value of this frame.
+    /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, `row`
+    /// covers only one frame, and each field of the sample that the field type
+    /// [reads](FieldType::required_fields) contains only the value of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
 
-    /// Returns the reader for the field's boxes, which
-    /// [`Augment::iou_crop`](crate::Augment::iou_crop) uses. By default, the field has no boxes.
+    /// Returns the reader through which [`Augment::iou_crop`](crate::Augment::iou_crop) gets the
+    /// field's boxes. By default, the field has no boxes.
     fn boxes(&self) -> Option<BoxReader> {
         None
     }
@@ -168,16 +168,16 @@ pub enum FieldWriter<'a> {
     /// The loader decodes, augments and converts the image in the sample's field with this name.
     /// `None` stands for the first field with the extension of an image format, such as `jpg`. For
     /// batches on a device, the device converts the image, and may decode it
-    /// ([`Loader::decode_on`](crate::Loader::decode_on)). [`FieldType::arrays`] and
-    /// [`FieldType::write`] are not called.
+    /// ([`Loader::decode_on`](crate::Loader::decode_on)). The loader calls neither
+    /// [`FieldType::arrays`] nor [`FieldType::write`] of a type that wraps an image.
     Image(Option<&'a str>),
-    /// The loader writes the sample's class, and the soft label with
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels). [`FieldType::arrays`] and
-    /// [`FieldType::write`] are not called.
+    /// The loader writes the sample's class and, if
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) is set, its soft label.
+    /// [`FieldType::arrays`] and [`FieldType::write`] are not called.
     Class,
     /// Like `Write`, but the patches of all samples are concatenated without padding
-    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the same
-    /// arrays.
+    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the arrays that
+    /// `Patches` returns.
     Patches,
 }
 
@@ -214,9 +214,10 @@ pub struct Input<'a> {
     /// The sample as the source returned it. For a field type with [frames](FieldType::frames), the
     /// fields that it reads contain the value of one frame.
     pub sample: &'a Sample<'a>,
-    /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
+    /// Plan of the sample's image: output size, crop, flips and other steps. If the loader has
     /// several image fields, this is the plan of the first one that uses the loader's augmentation.
-    /// `None` if no image uses the loader's augmentation.
+    /// `None` if all image fields are views, or if the loader has neither an image field nor a
+    /// field that [reads the stored image](FieldType::delivers_image).
     pub plan: Option<&'a Plan>,
     tiles: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -230,7 +231,7 @@ pub(crate) struct DecodeSettings<'a> {
     pub(crate) is_strict: bool,
 }
 
-/// One of the samples whose images are combined into one image, for example a mosaic.
+/// One of several samples that are combined into one image, such as a mosaic.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Tile<'a> {
@@ -266,7 +267,7 @@ impl<'a> Input<'a> {
         Input { sample, ..self.clone() }
     }
 
-    /// Returns the generator of the sample, which all of its fields share.
+    /// Returns the sample's random number generator, which all of its fields share.
     pub(super) fn sample_rng(&self) -> &Rng {
         &self.rng
     }
@@ -275,8 +276,8 @@ impl<'a> Input<'a> {
         self.settings
     }
 
-    /// Returns the other tiles of a [`mosaic`](Augment::mosaic): `sample` and `plan` describe the
-    /// first one.
+    /// Returns all tiles of a [`mosaic`](Augment::mosaic) but the first, which `sample` and `plan`
+    /// describe. Without a mosaic, the list is empty.
     pub fn other_tiles(&self) -> &'a [Tile<'a>] {
         if self.pasted.is_none() { self.tiles } else { &[] }
     }
@@ -301,7 +302,7 @@ impl<'a> Input<'a> {
     /// Returns the plan of the image.
     ///
     /// # Panics
-    /// If there is none. A field type that follows the image always has one.
+    /// If `plan` is `None`, which never happens if the field type follows the image.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -326,8 +327,8 @@ impl<'a> RowMut<'a> {
         self
     }
 
-    /// Returns the bytes of the row in array `array` of the field, for elements in native byte
-    /// order.
+    /// Returns the bytes of this row in the field's array with index `array`. Elements are in
+    /// native byte order.
     ///
     /// # Panics
     /// If the field has no such array.
@@ -350,8 +351,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// Sets whether the sample has a label. If it has none, `advice` replaces the usual cause of
-    /// the error about the missing label.
+    /// Sets whether the sample has a label. If it has none, the error about the missing label shows
+    /// `advice` instead of the default text.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;
@@ -365,7 +366,7 @@ impl Debug for RowMut<'_> {
     }
 }
 
-/// Any field type, in the form that [`Loader::field`](crate::Loader::field) accepts. Each
+/// A type-erased field type, which [`Loader::field`](crate::Loader::field) accepts. Each
 /// [`FieldType`] can be converted to an `AnyFieldType`. The built-in field types can also be
 /// deserialized from a map with one entry. Its key is the name of the field type, and its value is
 /// a map of the options.

@@ -236,7 +236,7 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
         (new().delta_indices("motion", [0]), "deltas: no feature \"motion\" among [\"action\""),
         (new().delta_indices("task", [0]), "feature \"task\" is text, which cannot be stacked"),
         (new().features(["task"]).delta_indices("action", [0]), "\"action\" is not selected"),
-        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "has more than one set of deltas"),
+        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "are set more than once"),
         (new().tolerance_s(-1.0), "tolerance_s=-1: expected 0 or more seconds"),
         (new().features(["action", "action"]), "features: \"action\" is listed twice"),
         (new().features(["motion"]), "features: no feature \"motion\" among [\"action\""),

@@ -1,5 +1,5 @@
-//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and that these
-//! modules read a database written by warpfeed.
+//! Tests interoperability with Python's `lmdb` and `msgpack`: each side reads the databases that
+//! the other writes.
 //!
 //! `tests/fixtures/make.py` generates the fixtures.
 
@@ -39,7 +39,8 @@ fn databases_written_by_python_are_read() {
         let sample = source.read(i, &mut scratch).unwrap();
         assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
         assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
-        // `width` and `box` are neither bytes nor text, so they are ignored.
+        // The values also have `width` and `box`, which are ignored, because they are neither bytes
+        // nor text.
         assert_eq!(
             sample.fields(),
             [("jpg", (&jpeg(i)).into()), ("caption", format!("picture {i}").as_bytes().into())]

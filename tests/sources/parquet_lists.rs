@@ -1,6 +1,6 @@
-//! Tests that opening the loader fails if lists of numbers decode to more than the memory plan
-//! allows, however small the file is. The error must say how much memory the lists need. An unused
-//! column must not take any memory.
+//! Tests that opening the loader fails if lists of numbers decode to more than `memory_limit`
+//! allows, even if the file is small. The error must say how much memory the lists need. An unused
+//! column must not be decoded.
 
 use std::path::Path;
 
@@ -54,7 +54,6 @@ fn an_unused_column_is_never_decoded_and_takes_no_memory() {
         .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())
         .collect();
     assert!(ids.into_iter().eq(0..ROWS as i32));
-    // Only the loader leaves out columns: reading a sample from the source returns all of its
-    // fields.
+    // Only the loader skips unused columns: `Source::read` returns every field.
     assert_eq!(batches.source().read(7, &mut Vec::new()).unwrap().names(), ["id.npy", "ones.npy"]);
 }

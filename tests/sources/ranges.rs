@@ -1,6 +1,6 @@
 //! Tests that record and array datasets are read from a store with range requests, without a cache.
-//! A few samples must take only some of the bytes, and batches must be bit-identical to local ones.
-//! Files that must be downloaded as a whole must be rejected.
+//! Reading a few samples must download only a fraction of the dataset, and batches must be
+//! bit-identical to local ones. Files that cannot be read in ranges must be rejected.
 
 use std::fs;
 use std::path::Path;
@@ -43,8 +43,7 @@ impl Counted {
     }
 }
 
-/// The datasets with the images of the reference: for each, the fixture, the URL relative to its
-/// folder, and the format.
+/// The datasets that contain the reference images: fixture, path below the fixture, and format.
 const SETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
@@ -82,11 +81,10 @@ fn a_few_records_download_few_bytes() {
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(
             bytes < store.objects.size() / 2,
-            "{name}: {opening} bytes to open, {bytes} of {}",
+            "{name}: read {bytes} of {} bytes, {opening} of them to open",
             store.objects.size()
         );
-        // The source does not count the first bytes of the index, which several formats read for
-        // detection.
+        // Detecting the format reads at most 2 * 512 bytes, which `network_stats` does not count.
         assert!((bytes - 2 * 512..=bytes).contains(&source.network_stats().unwrap().received_bytes), "{name}");
     }
 }
@@ -160,7 +158,7 @@ fn a_few_array_samples_download_few_bytes() {
     let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
     npy.splice(..0, *b"\x93NUMPY");
     npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
-    // Verifying an archive's checksum would take all of its bytes.
+    // Checksums are not verified, because that would download the whole archive.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
@@ -201,7 +199,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
         fs::write(folder.path().join(name), file.repeat(times)).unwrap();
     }
-    // Opening local files writes their indexes.
+    // Opening the local files writes their indexes, which the store then contains.
     let local_source = open(folder.path()).unwrap();
     let store = Counted::of(folder.path());
     let there = store.open("mem://set").unwrap();

@@ -1,5 +1,5 @@
-//! A naive reference implementation of the transforms of fields. It crops, resizes, pads and flips
-//! a whole array, one step at a time.
+//! A naive reference implementation of field transforms. It crops, resizes, pads and flips a whole
+//! array, one step at a time.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;
@@ -65,8 +65,8 @@ impl Plane {
         Plane::from_fn(width, height, |i, j| self.value_at(x + i, y + j))
     }
 
-    /// Resizes like torch's `interpolate(mode="nearest")`: source positions are 32-bit floats,
-    /// rounded down.
+    /// Resizes like torch's `interpolate(mode="nearest")`: computes source positions in f32, and
+    /// rounds them down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
         let source_index = |i: usize, length: usize, target: usize| {
             ((i as f32 * (length as f32 / target as f32)).floor() as usize).min(length - 1)

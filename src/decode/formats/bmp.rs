@@ -9,7 +9,7 @@ const FILE_HEADER: usize = 14;
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The bytes of the file that begin with the first pixel.
+    /// The file from its first pixel on.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -61,7 +61,7 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
 }
 
 fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
-    let end_error = || format!("the header ends at byte {}", bytes.len());
+    let end_error = || format!("the file ends within the header, at byte {}", bytes.len());
     let digits = bytes.get(offset..offset + N).ok_or_else(end_error)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
@@ -72,7 +72,7 @@ fn read_fields(bytes: &[u8], header_bytes: usize, bits: u32) -> Result<[BitField
     let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
     if masks[..3].contains(&0) {
-        return Err("a color mask is empty".into());
+        return Err("a color mask is zero".into());
     }
     let [red, green, blue, alpha] = masks.map(|mask| BitField::of_mask(mask, bits));
     Ok([red?, green?, blue?, alpha?])
@@ -82,7 +82,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |offset| number::<2>(bytes, offset);
     let u32_at = |offset| number::<4>(bytes, offset);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // The OS/2 1.x header has 12 bytes, and its palette three bytes per color.
+    // An OS/2 1.x file has a header of 12 bytes, and three bytes per palette color.
     let (width, height, planes_offset) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
@@ -115,8 +115,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The pixels cannot begin where the palette begins. Pillow assumes that they follow
-                // the palette.
+                // Some files give the start of the palette as the start of the pixels. Like Pillow,
+                // assume that the pixels follow the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
@@ -174,7 +174,8 @@ impl Bmp<'_> {
         }
     }
 
-    /// Writes one palette index per pixel if there is a palette, and otherwise its channels.
+    /// Writes one palette index per pixel if there is a palette, and otherwise the channels of each
+    /// pixel.
     fn decode_rows(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
@@ -228,7 +229,7 @@ impl Bmp<'_> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
-        // In a run, the values in `bytes` repeat. Literal pixels have one value each.
+        // A run repeats the values in `bytes`. A literal run has one value per pixel.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -256,12 +257,12 @@ impl Bmp<'_> {
                     let count = usize::from(count);
                     let literal = read_bytes((count * bits as usize).div_ceil(16) * 2)?;
                     if x + count > width {
-                        return Err("a run extends past its row".into());
+                        return Err("a literal run extends past the end of its row".into());
                     }
                     (0..count).for_each(|i| write(x + i, y, index(literal, i)));
                     x += count;
                 }
-                // Some encoders pad the last run beyond its row.
+                // Some encoders write a last run that is too long for its row: ignore the excess.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
                     (x..end).for_each(|column| write(column, y, index(&pair[1..], column - x)));

@@ -1,12 +1,13 @@
 //! Loads and launches the kernels of `kernels/convert.cu` and `kernels/retouch.cu`.
 //!
 //! **Invariants**
-//! 1. The parameters of each launch match the order and the sizes of the parameters that the entry
-//!    point in the source declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from that
-//!    source, and `tests/gpu/kernels.rs` compares every entry point with the host.
-//! 2. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernel
-//!    accesses for `count` samples. For each sample, the kernel also reads the sample's mixing
-//!    partner. The caller of a launch guarantees that the index of each partner is below `count`.
+//! 1. Each launch passes its parameters in the order and with the sizes that the source of the
+//!    entry point declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from this source,
+//!    and `tests/gpu/kernels.rs` compares every entry point with the host.
+//! 2. Addresses come from `DeviceBuffer::at`, which checks that all bytes that the kernel accesses
+//!    for `count` samples are inside the buffer. For each sample, the kernel also reads the
+//!    sample's mixing partner. The caller of a launch guarantees that the index of each partner is
+//!    below `count`.
 
 #![allow(unsafe_code)]
 
@@ -25,17 +26,17 @@ use crate::error::{Error, Result};
 /// Maximum number of threads per block. Must not exceed `__launch_bounds__` in `convert.cu`.
 const MAX_BLOCK: u32 = 128;
 
-/// Number of threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
+/// Number of threads per block of the `retouch` kernel. Must equal `RETOUCHERS` in `retouch.cu`.
 const RETOUCHERS: u32 = 512;
 
-/// Arguments of a launch. All offsets in device memory must be multiples of 16.
+/// Arguments of a launch. Offsets are bytes in the [`DeviceBuffer`], and must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     /// Offset of the input.
     pub from: usize,
     /// Offset of the output.
     pub output: usize,
-    /// Offset of the [`SampleOps`] records, one per sample, for kernels with records.
+    /// Offset of the [`SampleOps`] records, one per sample. `None` for kernels without records.
     pub records: Option<usize>,
     /// Number of samples.
     pub count: usize,
@@ -57,7 +58,7 @@ pub struct Convert {
     normalize: ScaleBias,
 }
 
-/// The `Normalize` struct in the kernel source.
+/// Has the layout of the `Normalize` struct in `convert.cu`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ScaleBias {
@@ -67,11 +68,10 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of `height` by `width` pixels. `normalize` is ignored for
-    /// [`Dtype::U8`]. `with_ops` must be true if launches pass records; a kernel without records is
-    /// faster.
+    /// [`Dtype::U8`]. Set `with_ops` if launches pass records. Without it, the kernel is faster.
     ///
-    /// The driver compiles only this entry point, which takes tens of milliseconds the first time
-    /// on a machine.
+    /// The driver compiles this entry point. The first time on a machine, this takes tens of
+    /// milliseconds.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if no kernel supports the dtype or the size,
@@ -87,7 +87,7 @@ impl Convert {
         let pixels = height * width;
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!(
-                "the device cannot convert images of {width}x{height}: expected 1 to 2^30 pixels"
+                "the device cannot convert images of {width}x{height} pixels: expected 1 to 2^30 pixels in total"
             )));
         }
         // Without records, the position of a pixel does not matter, so treat the image as one row.
@@ -113,17 +113,18 @@ impl Convert {
     /// Queues the conversion of `args.count` samples.
     ///
     /// # Safety
-    /// The records must have been written by [`SampleOps`], with partners below `args.count`. The
-    /// ranges of memory must not overlap. Streams and events must order this work with all other
-    /// accesses to these ranges. `self` must not be dropped before the work is done.
+    /// The records must be valid [`SampleOps`], with partner indices below `args.count`. The ranges
+    /// of memory must not overlap. The caller must use streams or events to order this work
+    /// relative to all other accesses to these ranges. `self` must not be dropped before the work
+    /// is done.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.pixels_per_block);
         let bytes = SampleBytes { from: values, output: values * self.dtype.bytes() };
-        // SAFETY: guaranteed by the caller, and invariant 1: `extra` contains the last three
-        // parameters of the kernel: height, width and normalization.
+        // SAFETY: guaranteed by the caller, and invariant 1. The last three parameters of the
+        // kernel are `extra`: height, width and normalization.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, (blocks, self.block), extra) }
     }
 }
@@ -142,8 +143,9 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects, which change the `args.count` images at offset `args.from` in place. The
-    /// memory at offset `args.output` is scratch, for effects that read neighboring pixels.
+    /// Queues the effects. They modify the `args.count` images at offset `args.from` in place. The
+    /// memory at offset `args.output` is only scratch memory for effects that read neighboring
+    /// pixels.
     ///
     /// # Safety
     /// See [`Convert::launch`].
@@ -152,8 +154,8 @@ impl Retouch {
         let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
         let bytes = SampleBytes { from: image, output: image };
-        // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
-        // reads and writes both ranges, with one block per sample.
+        // SAFETY: guaranteed by the caller, and invariant 1: `extra` is height and width. The
+        // kernel reads and writes both ranges, with one block per sample.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, (1, RETOUCHERS), extra) }
     }
 }
@@ -166,8 +168,8 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel for `classes` classes. `smoothing`, from 0 to 1, is the fraction of each
-    /// row that the kernel spreads evenly over the classes.
+    /// Loads the kernel for `classes` classes. `smoothing`, from 0 to 1, is the share of each label
+    /// that the kernel spreads evenly over all classes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `classes` is 0 or exceeds 2^32 - 1.
@@ -178,7 +180,7 @@ impl SoftLabels {
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the kernel that computes the soft-label rows of `args.count` i64 labels.
+    /// Queues the kernel, which computes one soft label for each of `args.count` i64 labels.
     ///
     /// # Safety
     /// See [`Convert::launch`].
@@ -187,7 +189,7 @@ impl SoftLabels {
         let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
         let bytes = SampleBytes { from: size_of::<i64>(), output: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
-        // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
+        // SAFETY: guaranteed by the caller, and invariant 1: `extra` is classes and smoothing.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, size, extra) }
     }
 }
@@ -203,7 +205,7 @@ struct EntryPoint {
 impl EntryPoint {
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
-            return Err(Error::config("u8 images of shape (N, H, W, 3) need no conversion: copy them"));
+            return Err(Error::config("u8 images of shape (N, H, W, 3) need no conversion kernel"));
         }
         let (kind, vector_pixels) = match dtype {
             Dtype::U8 => ("u8", 8),
@@ -244,8 +246,8 @@ struct SampleBytes {
     output: usize,
 }
 
-/// Queues `blocks` blocks per sample, of `block` threads each. The parameters of each entry point
-/// are the output, the input, the records and the number of samples, followed by `extra`.
+/// Queues `blocks` thread blocks per sample, of `block` threads each. Each entry point takes the
+/// output, the input, the records and the number of samples, followed by `extra`.
 ///
 /// # Safety
 /// See [`Convert::launch`]. `extra` must point to values of the types that the entry point

@@ -1,8 +1,8 @@
 //! Blurs images with a Gaussian kernel.
 //!
 //! The kernel is separable, so the cost per pixel is linear in the kernel size. For each row of the
-//! output, a vertical pass computes one row of floats, and a horizontal pass computes the output
-//! from these floats. The image is extended by reflection, as in torchvision.
+//! output, a vertical pass computes a row of floats, and a horizontal pass turns them into pixels.
+//! The image is extended by reflection, as in torchvision.
 
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
@@ -13,7 +13,7 @@ pub(super) const MAX_RADIUS: u32 = 31;
 
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// Number of values per block. The sums of a block fit into the vector registers.
+/// Number of values that are summed at a time. Their sums fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -35,9 +35,9 @@ impl Blur {
     }
 
     /// Returns the weights at the distances 0, 1, and so on from the center. The weights of the
-    /// whole kernel add up to 1. Only the host calls `exp`, in [`new`](Self::new). From its result,
-    /// host and device compute identical weights, because sums, products and divisions are rounded
-    /// correctly.
+    /// whole kernel add up to 1. Only the host calls `exp`, in [`new`](Self::new). Everything after
+    /// that uses additions, multiplications and divisions, which IEEE 754 rounds correctly, so host
+    /// and device compute identical weights.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -51,7 +51,7 @@ impl Blur {
     }
 }
 
-/// Reflects `index` at the ends of `0..length` until it is inside.
+/// Mirrors an index outside `0..length` into the range, without repeating the edge.
 fn reflect(index: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
     let index = index.rem_euclid(period);
@@ -92,7 +92,7 @@ wide! {
         let (blocks, remainder) = out.as_chunks_mut::<BLOCK>();
         let remainder_start = blocks.len() * BLOCK;
         for (block, out) in blocks.iter_mut().enumerate() {
-                let mut sums = [0.0; BLOCK];
+            let mut sums = [0.0; BLOCK];
             for (row, weight) in row_offsets.iter().zip(kernel) {
                 let values = &source[row + block * BLOCK..][..BLOCK];
                 sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += weight * f32::from(v));
@@ -116,8 +116,8 @@ wide! {
                 let values = &sums[3 * tap + block * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // Adding and subtracting `ROUND` rounds to an integer. A sum may slightly exceed 255,
-            // so `level` clamps it.
+            // Adding and subtracting `ROUND` rounds to an integer. A sum may be slightly above 255;
+            // `level` clamps it.
             to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
         for (index, to) in (remainder_start..).zip(remainder) {
@@ -131,9 +131,10 @@ wide! {
 }
 
 random_effect! {
-    /// Blurs with the given probability, like torchvision's `GaussianBlur(kernel, (low, high))` in
-    /// a `RandomApply`. `kernel` is the side of the kernel in pixels, an odd number up to 63. The
-    /// standard deviation `sigma` is uniform from low to high, in pixels.
+    /// Blurs with the given probability, like torchvision's `RandomApply` with
+    /// `GaussianBlur(kernel, (low, high))`. `kernel` is the width of the kernel in pixels, an odd
+    /// number up to 63. The standard deviation `sigma` is drawn uniformly from low to high, in
+    /// pixels.
     blur: GaussianBlur -> Blur {
         kernel: u32 [5, 1, 5, 9, 63];
         sigma: (f64, f64) [(1.0, 2.0), (0.5, 0.5), (0.1, 0.1), (1.3, 1.3), (9.0, 9.0)] = (0.1, 2.0);

@@ -3,7 +3,8 @@
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// [`random_effect!`](random_effect) implements this trait in the file of the effect.
+/// An effect, its options and its probability. [`random_effect!`](random_effect) implements the
+/// trait for each effect.
 pub(crate) trait RandomEffect {
     type Effect: PixelEffect;
 
@@ -18,16 +19,16 @@ pub(crate) trait RandomEffect {
     #[cfg(test)]
     fn description() -> EffectDescription;
 
-    /// Returns operations that cover all test values of the options. The first operation has the
-    /// first test value of every option.
+    /// Returns instances that together use every test value of every option. The first instance has
+    /// the first test value of each.
     #[cfg(test)]
     fn with_test_values() -> Vec<Self>
     where
         Self: Sized;
 }
 
-/// Metadata of a random effect, as source text. From it, tests generate Python methods, a table in
-/// the documentation, and test cases.
+/// Describes a random effect as source text. A test generates the Python methods, a table in the
+/// documentation and test cases from it.
 #[cfg(test)]
 pub(crate) struct EffectDescription {
     pub(crate) name: &'static str,
@@ -41,9 +42,9 @@ pub(crate) struct EffectDescription {
 pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// The first test value. It makes the effect visible.
+    /// The first test value, which must make the effect visible.
     pub(crate) visible_value: &'static str,
-    /// Default value in Python, or empty if the option has none.
+    /// Default value in Python, or an empty list if the option has none.
     pub(crate) default: &'static [&'static str],
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct OptionDescription {
 ///
 /// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
 /// default value in Python. With every option at its first test value, the effect must be visible.
-/// `probability` is the default in Python. `refuse` returns the error message for invalid options,
+/// `probability` is its default in Python. `refuse` returns the error message for invalid options,
 /// and `draw` returns the effect for one sample.
 macro_rules! random_effect {
     (

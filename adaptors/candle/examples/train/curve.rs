@@ -1,4 +1,4 @@
-//! Plots the loss of every step, its running mean, and the accuracy of every epoch.
+//! Plots the loss of every step, its moving average, and the accuracy of every epoch.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ const GRID: Rgb<u8> = Rgb([228, 228, 228]);
 const PALE: Rgb<u8> = Rgb([150, 182, 226]);
 const LOSS: Rgb<u8> = Rgb([31, 96, 180]);
 const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
-/// Weight of the latest step in the running mean.
+/// Weight of the latest step in the exponential moving average.
 const SMOOTHING: f32 = 0.15;
 
-/// The left axis shows the loss, from 0 to the maximum rounded up, and the right axis shows the
-/// accuracy in percent.
+/// The left axis shows the loss, from 0 to its maximum rounded up to a multiple of 0.5. The right
+/// axis shows the accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measurements) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;
@@ -38,19 +38,19 @@ pub(crate) fn draw(path: &Path, measured: &Measurements) -> ImageResult<()> {
         draw_line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
         draw_text(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
     }
-    draw_text(&mut image, MARGINS.0, 14.0, "loss of each step, and its running mean", LOSS);
+    draw_text(&mut image, MARGINS.0, 14.0, "loss of each step, and its moving average", LOSS);
     draw_text(&mut image, f64::from(SIZE.0) - MARGINS.2 - 136.0, 14.0, "held-out accuracy", ACCURACY);
     draw_text(&mut image, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
 
     let share = |loss: f32| (f64::from(loss) / top).clamp(0.0, 1.0);
     let points = |losses: &[f32]| losses.iter().zip(1..).map(|(&l, n)| position(f64::from(n), share(l))).collect();
-    let mut means = Vec::with_capacity(measured.losses.len());
+    let mut averages = Vec::with_capacity(measured.losses.len());
     for &loss in &measured.losses {
-        let before = means.last().copied().unwrap_or(loss);
-        means.push(before + SMOOTHING * (loss - before));
+        let before = averages.last().copied().unwrap_or(loss);
+        averages.push(before + SMOOTHING * (loss - before));
     }
     draw_path(&mut image, points(&measured.losses), PALE, 0);
-    draw_path(&mut image, points(&means), LOSS, 1);
+    draw_path(&mut image, points(&averages), LOSS, 1);
     let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| position(step as f64, share)).collect();
     for &mark in &marks {
         draw_square(&mut image, mark, 4, ACCURACY);

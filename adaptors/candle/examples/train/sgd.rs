@@ -8,7 +8,7 @@ use candle_core::{Result, Tensor, Var};
 use candle_nn::VarMap;
 
 const MOMENTUM: f64 = 0.9;
-const DECAY: f64 = 5e-4;
+const WEIGHT_DECAY: f64 = 5e-4;
 
 pub(crate) struct Sgd {
     variables: BTreeMap<String, (Var, Tensor)>,
@@ -21,8 +21,8 @@ impl Sgd {
         Ok(Sgd { variables: weights_by_name.iter().map(with_zero_momentum).collect::<Result<_>>()? })
     }
 
-    /// Updates the variables. Those without a gradient, such as the running statistics, do not
-    /// change.
+    /// Updates the variables. Variables without a gradient, such as the running statistics of batch
+    /// normalization, do not change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
         for (variable, momentum) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
@@ -31,7 +31,7 @@ impl Sgd {
             // The momentum is a sum of all gradients, so without `detach`, it would keep the graphs
             // of all steps alive.
             let gradient = gradient.detach();
-            *momentum = (((&*momentum * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
+            *momentum = (((&*momentum * MOMENTUM)? + gradient)? + (&value * WEIGHT_DECAY)?)?;
             variable.set(&(value - (&*momentum * rate)?)?)?;
         }
         Ok(())

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 /// ```
 /// use warpfeed_sources::LeRobotOptions;
 ///
-/// // At 10 frames per second: the previous and the current state, and 16 actions from now on.
+/// // At 10 frames per second: the previous and the current state, and 16 actions, of which the
+/// // first belongs to the current frame.
 /// let options = LeRobotOptions::new()
 ///     .delta_timestamps("observation.state", [-0.1, 0.0])
 ///     .delta_indices("action", 0..16);
@@ -21,11 +22,11 @@ pub struct LeRobotOptions {
     pub(super) features: Option<Vec<String>>,
     pub(super) deltas: BTreeMap<String, Deltas>,
     pub(super) tolerance_s: f64,
-    /// The first feature for which deltas were set twice. Opening the dataset then fails.
+    /// The first feature whose deltas were set twice, which makes opening the dataset fail.
     pub(super) duplicate_deltas: Option<String>,
 }
 
-/// The frames of a feature, relative to the frame of the sample.
+/// Offsets of a feature's frames from the sample's own frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Deltas {
     Seconds(Vec<f64>),
@@ -58,14 +59,15 @@ impl LeRobotOptions {
         LeRobotOptions { split, ..Self::default() }
     }
 
-    /// Sets the indices of the episodes to read. Samples are always in the order of the dataset.
+    /// Sets the indices of the episodes to read, in any order. Samples keep the order of the
+    /// dataset.
     #[must_use]
     pub fn episodes(mut self, episodes: impl IntoIterator<Item = u64>) -> Self {
         self.episodes = Some(episodes.into_iter().collect());
         self
     }
 
-    /// Reads the episodes of a split that `meta/info.json` lists, such as `train`. If
+    /// Selects a split from `meta/info.json`, such as `train`. If
     /// [`episodes`](LeRobotOptions::episodes) are also set, the split must contain all of them.
     #[must_use]
     pub fn split(mut self, split: impl Into<String>) -> Self {
@@ -73,23 +75,21 @@ impl LeRobotOptions {
         self
     }
 
-    /// Sets the features that samples contain, such as `action`. The name `task` selects the text
-    /// of the frame's task. A sample has at most 16 fields, including `<feature>_is_pad`. A loader
-    /// reads only the fields that it needs, so the limit matters only for programs that read or
-    /// pack all fields.
+    /// Sets the features that samples contain, such as `action`. The name `task` stands for the
+    /// text of the frame's task. A sample has at most 16 fields, including the `<feature>_is_pad`
+    /// fields of [`delta_timestamps`](LeRobotOptions::delta_timestamps). A loader reads only the
+    /// fields that it needs, so the limit matters only to programs that read or pack whole samples.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.features = Some(features.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Stacks the values of `feature` at several times, in seconds relative to the frame of the
-    /// sample. Each time must be a multiple of the duration of a frame, within
-    /// [`tolerance_s`](LeRobotOptions::tolerance_s).
+    /// Stacks the values of `feature` at several times, in seconds relative to the sample's frame.
+    /// Each time must coincide with a frame, within [`tolerance_s`](LeRobotOptions::tolerance_s).
     ///
-    /// A time before the episode uses the value of the first frame, and a time after the episode
-    /// uses the value of the last frame. The `<feature>_is_pad` field is 1 for these times, and 0
-    /// for all other times.
+    /// Times before the episode repeat its first frame, and times after the episode repeat its last
+    /// frame. The `<feature>_is_pad` field is 1 for these times, and 0 for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {
         self.insert_deltas(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
@@ -109,11 +109,10 @@ impl LeRobotOptions {
         self
     }
 
-    /// Sets the maximum difference between a time and a multiple of the duration of a frame, in
-    /// seconds. The default is 0.0001. The tolerance applies to
-    /// [`delta_timestamps`](LeRobotOptions::delta_timestamps), to the timestamps in the dataset and
-    /// to the times of video frames. The time between the first and the last frame of a sample may
-    /// deviate by the tolerance multiplied by the number of steps.
+    /// Sets how far a time may be from the nearest frame, in seconds. The default is 0.0001. The
+    /// tolerance applies to [`delta_timestamps`](LeRobotOptions::delta_timestamps), to the
+    /// timestamps in the dataset and to the times of video frames. It applies to each step between
+    /// frames: timestamps of frames that are n steps apart may deviate by n times the tolerance.
     #[must_use]
     pub fn tolerance_s(mut self, seconds: f64) -> Self {
         self.tolerance_s = seconds;
@@ -126,8 +125,8 @@ impl LeRobotOptions {
         }
         match &self.duplicate_deltas {
             Some(feature) => Err(Error::config(format!(
-                "feature {feature:?} has more than one set of deltas: set delta_timestamps or delta_indices once for \
-                 each feature"
+                "the deltas of feature {feature:?} are set more than once: set delta_timestamps or delta_indices once per \
+                 feature"
             ))),
             None => Ok(()),
         }

@@ -12,13 +12,14 @@ pub(super) enum CellKind {
     Json,
 }
 
-/// The cells of one row. Parsing the next row reuses their memory.
+/// The cells of one row. Parsing the next row reuses the memory.
 #[derive(Debug)]
 pub(super) struct Cells {
     pub(super) text: Vec<u8>,
-    /// The end of each cell in `text`. Only the CSV parser fills it.
+    /// The end of each cell in `text`. Only the CSV parser uses this list.
     pub(super) ends: Vec<usize>,
-    /// Type and range in `text` of each cell. The type is `None` if the row lacks the cell.
+    /// For each cell, its type and its range in `text`. The type is `None` for columns that the row
+    /// does not contain.
     pub(super) cells: Vec<(Option<CellKind>, Range<usize>)>,
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,
 }
@@ -39,7 +40,7 @@ impl Cells {
         }
     }
 
-    /// Returns the trimmed text, or `None` if a cell is blank, missing, JSON, or not UTF-8.
+    /// Returns the trimmed text, or `None` if the cell is blank, missing, JSON, or not UTF-8.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (CellKind::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),
