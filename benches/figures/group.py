@@ -16,6 +16,7 @@ PATHS = {
     "training": [*PIPELINE, "src/device", "python/src", "python/warpfeed"],
     "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
 }
+UNMEASURED = ["*.md", "*/tests.rs", "*.cu", "*.cuh", "*/kernels/compiled.txt"]
 OLDER = "**Outdated**:"
 # The line that `caption` adds for an older table. `check` ignores it, because it depends on commits
 # that may not exist yet when the page is committed.
@@ -29,11 +30,11 @@ TESTS = re.compile(r"^#\[cfg\((?:all\()?test\b[^\n]*\]\nmod \w+ \{\n.*\Z", re.MU
 
 def changed(group, commit):
     """Returns the paths of a group in which code has changed since a commit, not counting layout,
-    comments, docstrings, messages, unit tests and Markdown. None if this clone does not have the
-    commit."""
+    comments, docstrings, messages, unit tests and Markdown. The PTX stands for the CUDA code. None
+    if this clone does not have the commit."""
     commit = commit.rstrip("+")
     diff = ["diff", "--numstat", f"{commit}..HEAD", "--"]
-    diff += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md", ":(exclude,top)*/tests.rs"]
+    diff += [f":/{path}" for path in PATHS[group]] + [f":(exclude,top){path}" for path in UNMEASURED]
     try:
         files = {line.split("\t", 2)[2] for line in git(*diff).splitlines()}
     except (OSError, subprocess.CalledProcessError):
