@@ -130,7 +130,7 @@ impl DecodeOps {
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Bytes of a sample's Huffman tables. Must equal `sizeof(Built)` in `kernels/jpeg.cu`.
+    /// Bytes of a sample's Huffman tables. Must equal `sizeof(TableSet)` in `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
     /// Long segments are divided into lines of this many bytes, which are decoded in parallel. Must

@@ -30,10 +30,10 @@ use crate::error::{Error, Result};
 const BLOCK: u32 = 128;
 /// Threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
-/// Lines that consecutive blocks of `jpeg_follow` share. Must equal `OVERLAP` in `jpeg.cu`.
+/// Lines that consecutive thread blocks of `jpeg_follow` share. Must equal `OVERLAP` in `jpeg.cu`.
 const OVERLAP: u32 = 16;
-/// Threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
-const SUMMERS: u32 = 256;
+/// Threads per block of `jpeg_starts`. Must equal `STARTS_THREADS` in `jpeg.cu`.
+const STARTS_THREADS: u32 = 256;
 /// Maximum number of Huffman tables per sample. Must equal `MAX_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
 const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
@@ -45,11 +45,11 @@ const MIN_PART_SAMPLES: usize = 64;
 /// Maximum number of parts for a batch without long segments. Such a batch leaves less of the
 /// device idle, so fewer parts suffice.
 const SHORT_PARTS: usize = 2;
-/// Output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
+/// Output rows per thread block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Shared memory for lines of vertical sums per block, in bytes, unless a single line is longer. If
-/// fewer than [`ROWS`] lines fit, a block makes several passes.
-const LINES_BYTES: usize = 22 << 10;
+/// Shared memory for rows of vertical sums per thread block, in bytes, unless a single row needs
+/// more. If fewer than [`ROWS`] rows fit, a thread block makes several passes.
+const ROW_SUMS_BYTES: usize = 22 << 10;
 /// Work in one share of a large sample, as a multiple of the average sample's work.
 const HEAVY: usize = 4;
 /// Maximum number of samples, and of additional shares, if samples are divided. Their sum must fit
@@ -388,7 +388,7 @@ impl Decode {
                 let groups = lines.div_ceil((TILE - OVERLAP) as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
-            Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
+            Stage::Starts => queue!(starts, 1, STARTS_THREADS, 0, starts, faults, tables, arena, ops, samples),
             Stage::Huffman => {
                 let groups = lines.div_ceil(BLOCK as usize).clamp(1, 64);
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
@@ -400,9 +400,9 @@ impl Decode {
             }
             Stage::Resize => {
                 // Rows begin and end at multiples of 4 pixels of the stored image.
-                let line = layout.columns + 6;
-                let words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
-                let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
+                let row = layout.columns + 6;
+                let capacity = (ROWS * row).min(ROW_SUMS_BYTES / 4).max(row) as u32;
+                let (groups, shared) = (size.0.div_ceil(ROWS), capacity * 4 + 16);
                 queue!(
                     resize,
                     groups,
@@ -416,7 +416,7 @@ impl Decode {
                     samples,
                     height,
                     width,
-                    words
+                    capacity
                 )
             }
         }
@@ -487,11 +487,11 @@ mod tests {
         assert!(source.contains(&format!("enum {{ ROWS = {ROWS} }};")));
         assert!(source.contains(&format!("__launch_bounds__({BLOCK})")));
         assert!(source.contains(&format!("enum {{ TILE = {TILE}, OVERLAP = {OVERLAP}, ")));
-        assert!(source.contains(&format!("enum {{ SUMMERS = {SUMMERS} }};")));
+        assert!(source.contains(&format!("enum {{ STARTS_THREADS = {STARTS_THREADS} }};")));
         assert!(source.contains(&format!("enum {{ LINE_BYTES = {LINE_BYTES} }};")));
         assert!(source.contains(&format!(", MIN_SPLIT_BYTES = {} }};", DecodeOps::MIN_SPLIT_BYTES)));
-        assert!(source.contains(&format!("enum {{ MAX_TABLES = {TABLES}, ")));
-        assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
+        assert!(source.contains(&format!("enum {{ MAX_TABLES = {TABLES} }};")));
+        assert!(source.contains(&format!("static_assert(sizeof(TableSet) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 160 + 432);
         // A `Strip` and the widest row must fit into shared memory together.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MAX_TAPS);

@@ -19,7 +19,7 @@ const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 const TILE: usize = 128;
 const OVERLAP: usize = 16;
 const STEP: usize = TILE - OVERLAP;
-const LONG: usize = 1024;
+const LONG_SEGMENT_BYTES: usize = 1024;
 const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
@@ -133,7 +133,7 @@ impl Sample<'_> {
         let index = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
         let (byte, bytes) = self.segments[index];
         let (begin, end) = (byte.div_ceil(LINE_BYTES), byte + bytes);
-        let any = bytes >= LONG && line >= begin && line * LINE_BYTES < end;
+        let any = bytes >= LONG_SEGMENT_BYTES && line >= begin && line * LINE_BYTES < end;
         let first = line == begin;
         let from = if first { byte } else { line * LINE_BYTES };
         any.then_some(Line { from: from * 8, end: ((line + 1) * LINE_BYTES).min(end) * 8, first })
@@ -146,29 +146,29 @@ impl Sample<'_> {
         (three >> (8 - bit % 8)) as u16
     }
 
-    fn decode(&self, line: &Line, (ahead, mut b, mut place): State) -> State {
-        let mut bit = line.from + ahead;
+    fn decode(&self, line: &Line, (overrun, mut b, mut decoded): State) -> State {
+        let mut bit = line.from + overrun;
         while bit < line.end {
             let (dc, ac) = self.tables[b];
-            let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
+            let Some((symbol, length)) = (if decoded == 0 { dc } else { ac }).find(self.peek(bit)) else {
                 // Skip an invalid bit, and continue as if an MCU began there.
-                (bit, b, place) = (bit + 1, 0, 0);
+                (bit, b, decoded) = (bit + 1, 0, 0);
                 continue;
             };
             let (size, run) = (usize::from(symbol & 15), usize::from(symbol >> 4));
             bit += usize::from(length) + size;
             let next = if b + 1 < self.tables.len() { b + 1 } else { 0 };
-            if place == 0 {
-                place = 1;
+            if decoded == 0 {
+                decoded = 1;
             } else if size == 0 && run < 15 {
-                (b, place) = (next, 0);
+                (b, decoded) = (next, 0);
             } else {
-                place += run + 1;
-                if place >= 64 {
-                    (b, place) = (if place == 64 { next } else { 0 }, 0);
+                decoded += run + 1;
+                if decoded >= 64 {
+                    (b, decoded) = (if decoded == 64 { next } else { 0 }, 0);
                 }
             }
         }
-        (bit - line.end, b, place)
+        (bit - line.end, b, decoded)
     }
 }
