@@ -26,8 +26,8 @@ use crate::error::{Error, Result};
 /// Maximum number of threads per block. Must not exceed `__launch_bounds__` in `convert.cu`.
 const MAX_BLOCK: u32 = 128;
 
-/// Number of threads per block of the `retouch` kernel. Must equal `RETOUCHERS` in `retouch.cu`.
-const RETOUCHERS: u32 = 512;
+/// Threads per block of the `retouch` kernel. Must equal `RETOUCH_THREADS` in `retouch.cu`.
+const RETOUCH_THREADS: u32 = 512;
 
 /// Arguments of a launch. Offsets are bytes in the [`DeviceBuffer`], and must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
@@ -156,7 +156,7 @@ impl Retouch {
         let bytes = SampleBytes { from: image, output: image };
         // SAFETY: guaranteed by the caller, and invariant 1: `extra` is height and width. The
         // kernel reads and writes both ranges, with one block per sample.
-        unsafe { launch(&self.kernel, stream, memory, args, bytes, (1, RETOUCHERS), extra) }
+        unsafe { launch(&self.kernel, stream, memory, args, bytes, (1, RETOUCH_THREADS), extra) }
     }
 }
 

@@ -8,12 +8,12 @@
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with one record per sample, or a null pointer; two groups of P pixels per thread
 //   f16_nchw_any  like f16_nchw_ops, but with P = 1, for widths that are not a multiple of P
-// blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are loaded 16 bytes at a time, because loading the fields one by one would take twice as long as
-// loading the pixels.
+// blockIdx.y selects the sample, so all threads of a thread block take the same branches on a
+// record. Records are loaded 16 bytes at a time: loading the fields one by one would take twice as
+// long as loading the pixels.
 //
-// Arithmetic uses intrinsics with explicit rounding, in the same order as on the host, so both
-// produce the same bits. The file is compiled without contraction of multiply-adds (see README.md).
+// The results are bit-identical to the host's: intrinsics with explicit rounding run in the same
+// order. This file is compiled without contraction of multiply-adds (see README.md).
 
 #include "records.cuh"
 
@@ -108,8 +108,8 @@ template <class T> union Words {
 
 // Computes P output pixels of one sample, before mixing, from column `x` of row `y`.
 template <int P>
-__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y, const Normalize& norm,
-                                        float (&v)[3 * P]) {
+__device__ __forceinline__ void normalize_with_effects(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y,
+                                                       const Normalize& norm, float (&v)[3 * P]) {
     #pragma unroll
     for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], raw.value(i), norm.bias[i % 3]);
     #pragma unroll 1
@@ -122,9 +122,9 @@ template <class T, int P> struct Packed {
     typedef typename Word<P * sizeof(Bits)>::Type W;
     union { W word; u32 part[P * sizeof(Bits) / 4]; } u;
     __device__ __forceinline__ void set(int i, u32 value) {
-        const int per = 4 / sizeof(Bits);
-        const u32 bits = value << (8 * sizeof(Bits) * (i % per));
-        u.part[i / per] = i % per ? u.part[i / per] | bits : bits;
+        const int per_word = 4 / sizeof(Bits);
+        const u32 bits = value << (8 * sizeof(Bits) * (i % per_word));
+        u.part[i / per_word] = i % per_word ? u.part[i / per_word] | bits : bits;
     }
 };
 
@@ -134,17 +134,17 @@ template <class T, int P, int G, bool Nchw, bool Ops>
 __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width,
                                         const Normalize& norm) {
     typedef typename T::Bits Bits;
-    const u32 row = width / P, groups = row * height;   // groups of P pixels
+    const u32 groups_per_row = width / P, groups = groups_per_row * height;   // groups of P pixels
     const u32 pixels = width * height;
     const u32 first = blockIdx.x * blockDim.x * G + threadIdx.x;
     u32 x[G], y[G];
     if constexpr (Ops) {
-        const u32 down = blockDim.x / row, across = blockDim.x - down * row;
-        y[0] = first / row, x[0] = first - y[0] * row;
+        const u32 down = blockDim.x / groups_per_row, across = blockDim.x - down * groups_per_row;
+        y[0] = first / groups_per_row, x[0] = first - y[0] * groups_per_row;
         #pragma unroll
         for (int g = 1; g < G; g++) {
             x[g] = x[g - 1] + across, y[g] = y[g - 1] + down;
-            if (x[g] >= row) x[g] -= row, y[g]++;
+            if (x[g] >= groups_per_row) x[g] -= groups_per_row, y[g]++;
         }
     }
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
@@ -152,22 +152,22 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
         const uint4 head = ops ? *reinterpret_cast<const uint4*>(ops) : make_uint4(0, 0, 0, 0);
         const u32 mixing = head.x, effects = head.w;
         const u8* const image = in + size_t(n) * pixels * 3;
-        Raw<P> own[G], other[G];
-        const SampleOps* others = nullptr;
-        u32 their = 0;     // effects of the partner
+        Raw<P> own[G], partner_raw[G];
+        const SampleOps* partner_ops = nullptr;
+        u32 partner_effects = 0;
         #pragma unroll
         for (int g = 0; g < G; g++) {
             const u32 group = first + g * blockDim.x;
             if (group < groups) own[g].fetch(image + group * P * 3);
         }
         if (mixing) {
-            others = all + head.y;
-            their = others->effects;
+            partner_ops = all + head.y;
+            partner_effects = partner_ops->effects;
             const u8* const partner = in + size_t(head.y) * pixels * 3;
             #pragma unroll
             for (int g = 0; g < G; g++) {
                 const u32 group = first + g * blockDim.x;
-                if (group < groups) other[g].fetch(partner + group * P * 3);
+                if (group < groups) partner_raw[g].fetch(partner + group * P * 3);
             }
         }
         Bits* const to = out + size_t(n) * pixels * 3;
@@ -177,16 +177,16 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
             const bool active = group < groups;
             float v[3 * P];
             if constexpr (Ops) {
-                if (active) develop<P>(own[g], ops, effects, x[g] * P, y[g], norm, v);
+                if (active) normalize_with_effects<P>(own[g], ops, effects, x[g] * P, y[g], norm, v);
                 if (active && mixing) {
                     float w[3 * P];
-                    develop<P>(other[g], others, their, x[g] * P, y[g], norm, w);
+                    normalize_with_effects<P>(partner_raw[g], partner_ops, partner_effects, x[g] * P, y[g], norm, w);
                     if (mixing == CUT) {
                         const Rect cut = Words<Rect>(ops->cut).value;
-                        const u32 wide = reach<P>(cut, x[g] * P, y[g]);
+                        const u32 cut_width = reach<P>(cut, x[g] * P, y[g]);
                         #pragma unroll
                         for (int p = 0; p < P; p++) {
-                            if (x[g] * P + p - cut.x < wide) {
+                            if (x[g] * P + p - cut.x < cut_width) {
                                 #pragma unroll
                                 for (int c = 0; c < 3; c++) v[p * 3 + c] = w[p * 3 + c];
                             }
@@ -224,7 +224,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 // cause bank conflicts.
                 typedef typename Packed<T, P>::W W;
                 __shared__ W stage[4][96];
-                W* const mine = stage[threadIdx.x / 32];
+                W* const warp_stage = stage[threadIdx.x / 32];
                 const u32 lane = threadIdx.x % 32, start = group - lane;
                 if (active) {
                     #pragma unroll
@@ -232,16 +232,16 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                         Packed<T, P> packed;
                         #pragma unroll
                         for (int i = 0; i < P; i++) packed.set(i, bits(k * P + i));
-                        mine[lane * 3 + k] = packed.u.word;
+                        warp_stage[lane * 3 + k] = packed.u.word;
                     }
                 }
                 __syncwarp();
                 const u32 words = start < groups ? min(32u, groups - start) * 3 : 0;
-                W* const line = reinterpret_cast<W*>(to) + size_t(start) * 3;
+                W* const warp_out = reinterpret_cast<W*>(to) + size_t(start) * 3;
                 #pragma unroll
                 for (int k = 0; k < 3; k++) {
                     const u32 at = k * 32 + lane;
-                    if (at < words) line[at] = mine[at];
+                    if (at < words) warp_out[at] = warp_stage[at];
                 }
                 __syncwarp();
             }
@@ -284,11 +284,11 @@ soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count
     if (k >= classes) return;
     const float low = __fdiv_rn(smoothing, float(classes)), high = __fsub_rn(1.0f, smoothing);
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
-        float share = labels[n] == k ? 1.0f : 0.0f;
+        float probability = labels[n] == k ? 1.0f : 0.0f;
         if (ops && ops[n].mixing) {
             const float a = ops[n].weight, other = labels[ops[n].partner] == k ? 1.0f : 0.0f;
-            share = __fadd_rn(__fmul_rn(other, __fsub_rn(1.0f, a)), __fmul_rn(share, a));
+            probability = __fadd_rn(__fmul_rn(other, __fsub_rn(1.0f, a)), __fmul_rn(probability, a));
         }
-        out[size_t(n) * classes + k] = __fmaf_rn(high, share, low);
+        out[size_t(n) * classes + k] = __fmaf_rn(high, probability, low);
     }
 }

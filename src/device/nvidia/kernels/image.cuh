@@ -1,5 +1,5 @@
-// A u8 image (H, W, 3) on the device, and the operations on its pixels. A block works on one image.
-// All threads of the block must call each method together, and each method returns once the whole
+// A u8 image (H, W, 3) on the device, and the operations on its pixels. A thread block works on one
+// image. All of its threads must call each method together, and each method returns once the whole
 // image has been processed.
 
 // Size of a tile of the blur, and the maximum blur radius, in pixels.
