@@ -1,6 +1,7 @@
-//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every guarantee of
-//! the README, and that the tests it names exist and are not ignored. Also tests that each test
-//! that observes the whole process calls `process::serial`.
+//! Tests that each guarantee of docs/guarantees.md has one entry in tests/PROMISES.md, which quotes
+//! its first sentence and names tests that exist and are not ignored, and that each guarantee of the
+//! README has a section in both pages. Also tests that each test that observes the whole process
+//! calls `process::serial`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,38 +12,53 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-struct Claim {
+struct Item {
     line: usize,
     text: String,
-    tests: Vec<String>,
 }
 
-fn guarantees(page: &str) -> Vec<&str> {
-    page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
-}
-
-/// Parses the sections of tests/PROMISES.md. `## ` begins a section, `- ` begins a guarantee, and
-/// indented lines continue it.
-fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
-    let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
-    for (line, text) in index.lines().enumerate() {
+/// Parses a page. `## ` begins a section, `- ` begins an item, and indented lines continue it.
+fn sections(page: &str) -> Vec<(String, Vec<Item>)> {
+    let mut sections: Vec<(String, Vec<Item>)> = Vec::new();
+    for (line, text) in (1..).zip(page.lines()) {
         if let Some(name) = text.strip_prefix("## ") {
-            promises.push((name.to_owned(), Vec::new()));
-        } else if let Some((_, claims)) = promises.last_mut() {
+            sections.push((name.to_owned(), Vec::new()));
+        } else if let Some((_, items)) = sections.last_mut() {
             if let Some(text) = text.strip_prefix("- ") {
-                claims.push(Claim { line: line + 1, text: text.to_owned(), tests: Vec::new() });
-            } else if let Some(text) = text.strip_prefix("  ") {
-                let claim =
-                    claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a guarantee", line + 1));
-                claim.text += text;
+                items.push(Item { line, text: text.to_owned() });
+            } else if text.starts_with("  ") {
+                let item = items.last_mut().unwrap_or_else(|| panic!("line {line}: the section begins inside an item"));
+                item.text = format!("{} {}", item.text, text.trim());
+            } else {
+                assert!(text.is_empty(), "line {line}: expected a heading or a list: {text}");
             }
         }
     }
-    for claim in promises.iter_mut().flat_map(|(_, claims)| claims) {
-        let quoted = claim.text.split('`').skip(1).step_by(2);
-        claim.tests = quoted.filter(|text| text.contains("::")).map(str::to_owned).collect();
+    sections
+}
+
+/// Returns the first sentence of a guarantee, with the text of links instead of the links.
+fn first_sentence(text: &str) -> String {
+    let mut rest = text.split_inclusive(". ").next().unwrap().trim_end();
+    let mut sentence = String::new();
+    while let Some((before, after)) = rest.split_once("](") {
+        let (before, label) = before.rsplit_once('[').expect("a link has a text");
+        sentence += before;
+        sentence += label;
+        rest = after.split_once(')').expect("the target of a link ends").1;
     }
-    promises
+    sentence + rest
+}
+
+/// Returns the quoted sentence of an entry of tests/PROMISES.md, and the names of its tests by file.
+fn entry(text: &str) -> (&str, Vec<(&str, Vec<&str>)>) {
+    let mut parts = text.split(" - `");
+    let sentence = parts.next().unwrap();
+    let tests = parts.map(|part| {
+        let mut pieces = part.split('`');
+        (pieces.next().unwrap(), pieces.skip(1).step_by(2).collect())
+    });
+    (sentence, tests.collect())
 }
 
 fn promised(readme: &str) -> Vec<String> {
@@ -78,39 +94,52 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     tests
 }
 
-/// Lists the guarantees of the README and the sections of docs/guarantees.md and tests/PROMISES.md
-/// that lack a counterpart, and the tests that are missing or ignored.
+/// Lists the guarantees of the README, and the sections and guarantees of docs/guarantees.md and
+/// tests/PROMISES.md, that lack a counterpart, and the tests that are missing or ignored.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
-    let guarantees = guarantees(page);
-    let promises = promises(index);
+    let (guarantees, promises) = (sections(page), sections(index));
     let mut faults = Vec::new();
-    for name in promised(readme).iter().filter(|name| !guarantees.contains(&name.as_str())) {
+    for name in promised(readme).iter().filter(|name| !guarantees.iter().any(|(section, _)| section == *name)) {
         faults.push(format!("`{name}` is promised in README.md, but docs/guarantees.md has no such section"));
     }
-    for name in guarantees.iter().filter(|name| !promises.iter().any(|(promise, _)| promise == *name)) {
-        faults.push(format!("`{name}` is in docs/guarantees.md, but tests/PROMISES.md has no such section"));
+    for (name, items) in &guarantees {
+        let Some((_, entries)) = promises.iter().find(|(section, _)| section == name) else {
+            faults.push(format!("`{name}` is in docs/guarantees.md, but tests/PROMISES.md has no such section"));
+            continue;
+        };
+        let sentences: Vec<String> = items.iter().map(|item| first_sentence(&item.text)).collect();
+        let quotes: Vec<String> = entries.iter().map(|item| first_sentence(entry(&item.text).0)).collect();
+        for sentence in sentences.iter().filter(|sentence| !quotes.contains(sentence)) {
+            faults.push(format!("`{name}` lacks this guarantee in tests/PROMISES.md: {sentence}"));
+        }
+        for (Item { line, .. }, quote) in entries.iter().zip(&quotes).filter(|(_, quote)| !sentences.contains(quote)) {
+            faults.push(format!("tests/PROMISES.md:{line}: `{name}` has no such guarantee: {quote}"));
+        }
+        if faults.is_empty() && sentences != quotes {
+            faults.push(format!("`{name}` has repeated guarantees or a different order in tests/PROMISES.md"));
+        }
     }
-    for (name, _) in promises.iter().filter(|(name, _)| !guarantees.contains(&name.as_str())) {
+    for (name, _) in promises.iter().filter(|(name, _)| !guarantees.iter().any(|(section, _)| section == name)) {
         faults.push(format!("`{name}` is in tests/PROMISES.md, but docs/guarantees.md has no such section"));
     }
     let mut tests_by_path: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
-    for (promise, claims) in &promises {
-        if claims.is_empty() {
-            faults.push(format!("`{promise}` has no guarantee with a test"));
+    for (name, entries) in &promises {
+        if entries.is_empty() {
+            faults.push(format!("`{name}` has no guarantee with a test"));
         }
-        for Claim { line, text, tests } in claims {
-            if tests.is_empty() {
-                faults.push(format!("tests/PROMISES.md:{line}: the guarantee names no test: {text}"));
+        for Item { line, text } in entries {
+            let (_, files) = entry(text);
+            if files.is_empty() || files.iter().any(|(_, names)| names.is_empty()) {
+                faults.push(format!("tests/PROMISES.md:{line}: the guarantee or a file names no test: {text}"));
             }
-            for test in tests {
-                let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
+            for (path, names) in files {
                 let tests = tests_by_path.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
-                match tests {
-                    None => faults.push(format!("tests/PROMISES.md:{line}: {path} does not exist")),
-                    Some(tests) if !tests.iter().any(|test| test == name) => {
-                        faults.push(format!("tests/PROMISES.md:{line}: {path} has no test {name} that is run"));
-                    }
-                    Some(_) => {}
+                let Some(tests) = tests else {
+                    faults.push(format!("tests/PROMISES.md:{line}: {path} does not exist"));
+                    continue;
+                };
+                for name in names.into_iter().filter(|name| !tests.iter().any(|test| test == name)) {
+                    faults.push(format!("tests/PROMISES.md:{line}: {path} has no test {name} that is run"));
                 }
             }
         }
@@ -135,9 +164,11 @@ fn each_kind_of_fault_is_detected() {
         ("tests/a.py", "def test_is_run(tmp_path):\ndef helper():"),
     ];
     let mut file = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
-    let page = "# Title\n\n## One\n\n- It is so.\n\n## Two\n\n- And so.\n";
+    let page = "# Title\n\n## One\n\n- It is so,\n  as [said](said.md). It is.\n- It is 7.0.\n\n## Two\n\n- And so.\n";
     let mut faults = |page: &str, index: &str| faults(readme, page, index, &mut file).join("\n");
-    let sound = "# Title\n\n## One\n\n- It is so:\n  `tests/a.rs::is_run`, `tests/a.py::test_is_run`\n\n## Two\n\n- `tests/a.rs::is_run`\n";
+    let sound = "# Title\n\n## One\n\n- It is so, as\n  said.\n  - `tests/a.rs`: `is_run`,\n    `is_run`\n  \
+                 - `tests/a.py`: `test_is_run`\n- It is 7.0.\n  - `tests/a.rs`: `is_run`\n\n## Two\n\n- And so.\n  \
+                 - `tests/a.rs`: `is_run`\n";
     assert_eq!(faults(page, sound), "");
     let renamed = page.replace("## Two", "## Four");
     let report = faults(&renamed, sound);
@@ -154,16 +185,21 @@ fn each_kind_of_fault_is_detected() {
         assert!(faults(page, &index).contains(fault), "{index}\n{}", faults(page, &index));
     };
     seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
-    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no guarantee");
-    seen(
-        "`tests/a.rs::is_run`, `tests/a.py::test_is_run`",
-        "by hand",
-        "tests/PROMISES.md:5: the guarantee names no test",
-    );
-    seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs does not exist");
-    for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
-        let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
-        seen("a.rs::is_run", name, &fault);
+    seen("\n- And so.\n  - `tests/a.rs`: `is_run`\n", "", "`Two` has no guarantee");
+    seen("\n- And so.\n  - `tests/a.rs`: `is_run`\n", "", "`Two` lacks this guarantee in tests/PROMISES.md: And so.");
+    seen("as\n  said", "as written", "`One` lacks this guarantee in tests/PROMISES.md: It is so, as said.");
+    seen("as\n  said", "as written", "tests/PROMISES.md:5: `One` has no such guarantee: It is so, as written.");
+    let last = "- It is 7.0.\n  - `tests/a.rs`: `is_run`\n";
+    seen(last, &last.repeat(2), "`One` has repeated guarantees or a different order");
+    let swapped = sound.replace(last, "").replace("- It is so", &format!("{last}- It is so"));
+    seen(sound, &swapped, "`One` has repeated guarantees or a different order");
+    let no_test = "tests/PROMISES.md:15: the guarantee or a file names no test";
+    seen("And so.\n  - `tests/a.rs`: `is_run`", "And so.", no_test);
+    seen("And so.\n  - `tests/a.rs`: `is_run`", "And so.\n  - `tests/a.rs`", no_test);
+    seen("a.rs`", "b.rs`", "tests/PROMISES.md:5: tests/b.rs does not exist");
+    for (file, name) in [("a.rs", "is_not_there"), ("a.rs", "takes_hours"), ("a.rs", "helper"), ("a.py", "helper")] {
+        let fault = format!("tests/PROMISES.md:5: tests/{file} has no test {name} that is run");
+        seen("a.rs`: `is_run`", &format!("{file}`: `{name}`"), &fault);
     }
 }
 
