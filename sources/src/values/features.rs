@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::record::ColumnType;
+use super::record::{Column, ColumnType, Columns, Found};
 use crate::error::{Error, Result};
 use crate::machine::file;
+use crate::options::Options;
 
 /// Maximum size of `dataset_info.json`, in bytes.
 const MAX_INFO: u64 = 64 << 20;
@@ -71,6 +72,21 @@ impl<'a> FileFeatures<'a> {
 
     pub(crate) fn all(&self) -> &Features {
         &self.features
+    }
+
+    /// Sets the class names of `columns`, which uses the columns in `list`. See
+    /// [`learned`](Columns::learned).
+    pub(crate) fn learn<'v>(
+        &self,
+        columns: Columns,
+        list: &[Column],
+        options: &Options,
+        rows: usize,
+        find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'v>>,
+    ) -> Result<Columns> {
+        let name = |column: usize| &*list[column].name;
+        let names = self.classes(columns.used_columns().map(name), columns.label().map(name))?;
+        columns.learned(list, names, options, rows, find)
     }
 
     /// Returns the class names of the `label` column. Fails if one of `columns` has different class

@@ -175,7 +175,7 @@ impl Arrow {
             .collect::<Result<_>>()?;
         let untyped_columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let read_value = |row, column, scratch: &mut Vec<u8>| arrow.read_value(row, column, scratch);
-        let columns = untyped_columns.learned(&columns, &features, options, arrow.len(), read_value);
+        let columns = features.learn(untyped_columns, &columns, options, arrow.len(), read_value);
         arrow.columns = columns.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }

@@ -128,7 +128,7 @@ impl Parquet {
         set.prepare()?;
         let untyped_columns = std::mem::take(&mut set.columns);
         let append_value = |row, column_index, scratch: &mut Vec<u8>| set.append_value(row, column_index, scratch);
-        let columns = untyped_columns.learned(&columns, &features, options, set.len(), append_value);
+        let columns = features.learn(untyped_columns, &columns, options, set.len(), append_value);
         set.columns = columns.map_err(|e| e.at_path(path))?;
         Ok(set)
     }

@@ -14,7 +14,6 @@ use crate::format::{self, FORMATS};
 use crate::model::sample::{MAX_FIELDS, MessageHints, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::{ColumnChoice, Options};
-use crate::values::features::FileFeatures;
 
 /// Common names of the image column, in order of preference. They matter only if there are several
 /// image columns.
@@ -260,19 +259,16 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: the distinct values of a text label column, or the names in
-    /// `features`, if present, for a column of a different type. `find(row, column, scratch)`
-    /// returns a value.
+    /// Sets the class names: the distinct values of a text label column, or `names`, if present,
+    /// for a column of a different type. `find(row, column, scratch)` returns a value.
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
-        features: &FileFeatures<'_>,
+        names: Option<Vec<String>>,
         options: &Options,
         rows: usize,
         find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
     ) -> Result<Self> {
-        let name = |column: usize| &*columns[column].name;
-        let names = features.classes(self.used_columns().map(name), self.label.map(name))?;
         let Some(label) = self.label else { return Ok(self) };
         if let Some(names) = names {
             self.labels = Some(Arc::new(Labels::Named(names)));
