@@ -67,10 +67,10 @@ impl Image {
     fn new(plain: Vec<u8>, random: &mut Random) -> Option<Image> {
         let size = Codecs::new().open(&plain).ok()?.size();
         let with_markers = libjpeg::with_restarts(&plain, 1, false).ok()?;
-        let frame = segment_offset(&with_markers, 0xc0)?;
-        let stored_size = Size::new(u16_at(&with_markers, frame + 7), u16_at(&with_markers, frame + 5));
-        let components = usize::from(with_markers[frame + 9]);
-        let factor = |i: usize| if components == 1 { 0x11 } else { with_markers[frame + 11 + 3 * i] };
+        let sof = marker_offset(&with_markers, 0xc0)?;
+        let stored_size = Size::new(u16_at(&with_markers, sof + 7), u16_at(&with_markers, sof + 5));
+        let components = usize::from(with_markers[sof + 9]);
+        let factor = |i: usize| if components == 1 { 0x11 } else { with_markers[sof + 11 + 3 * i] };
         let mcu = (0..components).fold((8, 8), |m, i| (m.0.max(8 * (factor(i) >> 4)), m.1.max(8 * (factor(i) & 15))));
         let mcu = (u32::from(mcu.0), u32::from(mcu.1));
         let mcus_per_row = size.width.div_ceil(mcu.0);
@@ -83,20 +83,20 @@ impl Image {
             return None;
         }
         let crop = random.crop(size);
-        let cropped = cut_to_crop(&packed, frame, size, mcu, interval, crop);
+        let cropped = cut_to_crop(&packed, sof, size, mcu, interval, crop);
         Some(Image { plain, packed, size, crop, cropped })
     }
 }
 
 /// Cuts the file down to the restart intervals of `crop`, with a margin of one MCU if chroma is
 /// subsampled.
-fn cut_to_crop(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
-    let scan = segment_offset(jpeg, 0xda).expect("a file has a scan");
+fn cut_to_crop(jpeg: &[u8], sof: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
+    let scan = marker_offset(jpeg, 0xda).expect("a file has a scan");
     let scan_data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
-    let (mut segments, mut segment_start) = (Vec::new(), scan_data);
+    let (mut intervals, mut interval_start) = (Vec::new(), scan_data);
     for offset in (scan_data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
-        segments.push(&jpeg[segment_start..offset]);
-        segment_start = offset + 2;
+        intervals.push(&jpeg[interval_start..offset]);
+        interval_start = offset + 2;
     }
     let margin = u32::from(mcu != (8, 8));
     let mcu_range = |first: u32, count: u32, step: u32, side: u32| {
@@ -109,20 +109,20 @@ fn cut_to_crop(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval:
     let width = ((last + 1) * interval * mcu.0).min(size.width) - first * interval * mcu.0;
     let height = (bottom * mcu.1).min(size.height) - top * mcu.1;
     let mut out = jpeg[..scan_data].to_vec();
-    out[frame + 5..frame + 7].copy_from_slice(&(height as u16).to_be_bytes());
-    out[frame + 7..frame + 9].copy_from_slice(&(width as u16).to_be_bytes());
-    let mcus = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
-    for (i, segment) in mcus.enumerate() {
+    out[sof + 5..sof + 7].copy_from_slice(&(height as u16).to_be_bytes());
+    out[sof + 7..sof + 9].copy_from_slice(&(width as u16).to_be_bytes());
+    let interval_indices = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
+    for (i, index) in interval_indices.enumerate() {
         if i > 0 {
             out.extend([0xff, 0xd0 + ((i - 1) % 8) as u8]);
         }
-        out.extend(segments[segment as usize]);
+        out.extend(intervals[index as usize]);
     }
     out.extend([0xff, 0xd9]);
     (out, Size::new(width, height))
 }
 
-fn segment_offset(jpeg: &[u8], marker: u8) -> Option<usize> {
+fn marker_offset(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut offset = 2;
     while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
         offset += 2 + u16_at(jpeg, offset + 2) as usize;
@@ -150,8 +150,8 @@ impl Random {
             let ratio = ((4.0f64 / 3.0).ln() * (2.0 * self.unit() - 1.0)).exp();
             let (width, height) = ((area * ratio).sqrt().round() as u32, (area / ratio).sqrt().round() as u32);
             if (1..=size.width).contains(&width) && (1..=size.height).contains(&height) {
-                let place = |left: u32, unit: f64| ((left + 1) as f64 * unit) as u32;
-                let (x, y) = (place(size.width - width, self.unit()), place(size.height - height, self.unit()));
+                let offset = |left: u32, unit: f64| ((left + 1) as f64 * unit) as u32;
+                let (x, y) = (offset(size.width - width, self.unit()), offset(size.height - height, self.unit()));
                 return Rect::new(x, y, width, height);
             }
         }

@@ -8,7 +8,7 @@
 //! for each restart segment except the last: its length in bytes, including stuffed zeros but not
 //! the marker.
 
-/// Empty if the file contains no lengths.
+/// The lengths in a file; empty if it contains none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 

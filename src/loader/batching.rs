@@ -67,7 +67,8 @@ impl Loader {
     }
 
     /// Sets the global batch size: the number of samples per batch, summed over all
-    /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
+    /// [ranks](Loader::rank). The global batches are then identical for any number of ranks, with two
+    /// exceptions that [`rank`](Loader::rank) lists.
     ///
     /// The ranks share each global batch as evenly as possible. If `samples` is not divisible by
     /// the world size, the first ranks get one sample more, so weight the gradients by
@@ -122,7 +123,8 @@ impl Loader {
         self
     }
 
-    /// Resumes an earlier run after the last batch that it delivered. Resuming takes constant time.
+    /// Resumes an earlier run after the last batch that it had delivered when the checkpoint was
+    /// taken. Resuming takes constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};

@@ -321,7 +321,8 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Also returns the grouping itself, over positions in the subset if there is one.
+    /// Returns the order of the samples, and the grouping by itself, over positions in the subset if
+    /// there is one.
     fn bucketed_order(
         &self,
         buckets: &Buckets,

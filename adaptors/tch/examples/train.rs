@@ -22,10 +22,10 @@ use warpfeed_tch::ToTch;
 
 const SIDE: u32 = 32;
 const BATCH: usize = 32;
-const RATE: f64 = 0.05;
-const WARM_UP: f64 = 20.0;
+const LEARNING_RATE: f64 = 0.05;
+const WARM_UP_STEPS: f64 = 20.0;
 /// Minimum held-out accuracy on the generated dataset. Guessing gives 0.17.
-const ACCURACY: f64 = 0.6;
+const MIN_ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -54,9 +54,9 @@ fn main() -> Result<()> {
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = open_and_train(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
     // NaN must fail, so check `>` instead of its opposite.
-    let learned = accuracy > ACCURACY;
+    let learned = accuracy > MIN_ACCURACY;
     if arguments.is_empty() && !learned {
-        let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
+        let (reached, expected) = (100.0 * accuracy, 100.0 * MIN_ACCURACY);
         return Err(format!("the held-out accuracy is {reached:.1} %: expected more than {expected:.1} %").into());
     }
     Ok(())
@@ -86,7 +86,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
         .add(block(&(&p / "2"), 32, 64, 2))
         .add_fn(|x| x.mean_dim([2i64, 3].as_slice(), false, Kind::Float))
         .add(nn::linear(&p / "head", 64, batches.classes().len() as i64, Default::default()));
-    let mut sgd = nn::sgd(0.9, 0.0, 5e-4, false).build(&weights, RATE)?;
+    let mut sgd = nn::sgd(0.9, 0.0, 5e-4, false).build(&weights, LEARNING_RATE)?;
     let steps = (0..epochs).map(|epoch| batches.num_batches(epoch)).sum::<u64>() as f64;
     let (mut step, mut accuracy) = (0.0, 0.0);
     for epoch in 0..epochs {
@@ -96,7 +96,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
             let scores = net.forward_t(&images.to_device(device), true);
             let loss = scores.cross_entropy_for_logits(&labels.to_device(device));
             step += 1.0;
-            sgd.set_lr(RATE * (step / WARM_UP).min(1.0) * (1.0 - (step - 1.0) / steps));
+            sgd.set_lr(LEARNING_RATE * (step / WARM_UP_STEPS).min(1.0) * (1.0 - (step - 1.0) / steps));
             sgd.backward_step(&loss);
             losses.push(loss.detach());
         }

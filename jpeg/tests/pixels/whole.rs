@@ -69,7 +69,7 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, random.within(1, size.width - x), random.within(1, size.height - y))
 }
 
-fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
+fn crop_rgb(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
     (region.y..region.y + region.height).map(row).flat_map(|(start, len)| rgb[start..start + len].to_vec()).collect()
 }
@@ -79,18 +79,18 @@ fn pixels_equal_libjpeg_pixels_byte_for_byte() {
     let (mut decoder, mut out) = (Decoder::new(), Pixels::new());
     for seed in 0..400 {
         let random = &mut Random(seed);
-        let (jpeg, what) = random_jpeg(random, if seed % 4 == 0 { 300 } else { 70 });
+        let (jpeg, description) = random_jpeg(random, if seed % 4 == 0 { 300 } else { 70 });
         let expected = decode(&jpeg).unwrap();
         let file = Jpeg::open(&jpeg).unwrap();
         let size = file.size();
         assert_eq!(size, Size::new(expected.width, expected.height));
         let full_area = Rect::full(size);
         for region in [full_area, random_region(random, size), random_region(random, size)] {
-            decoder.decode(&file, region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
+            decoder.decode(&file, region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {description}: {e}"));
             let part = out.locate(region).unwrap();
-            let actual = cut(out.data(), out.size().width, part);
-            let same = actual == cut(&expected.rgb, expected.width, region);
-            assert!(same, "seed {seed}: {what}: {region:?} differs");
+            let actual = crop_rgb(out.data(), out.size().width, part);
+            let same = actual == crop_rgb(&expected.rgb, expected.width, region);
+            assert!(same, "seed {seed}: {description}: {region:?} differs");
         }
     }
 }

@@ -39,11 +39,11 @@ const SIDE: u32 = 64;
 /// Batch size, summed over all processes. Apart from rounding, results depend on the number of
 /// processes only because batch normalization uses the statistics of each process's share.
 const GLOBAL_BATCH: usize = 128;
-const RATE: f64 = 0.1;
-const WARM_UP: f64 = 20.0;
+const LEARNING_RATE: f64 = 0.1;
+const WARM_UP_STEPS: f64 = 20.0;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
 /// Minimum held-out accuracy, as a multiple of chance.
-const TIMES_CHANCE: f64 = 3.0;
+const MIN_ACCURACY_OVER_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -119,7 +119,8 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
             let loss = loss::cross_entropy(&net.forward(&images, true)?, &labels)?;
             let mut gradients = loss.backward()?;
             group.average_gradients(&sgd, &mut gradients)?;
-            let rate = RATE * ((step + 1) as f64 / WARM_UP).min(1.0) * (1.0 - step as f64 / steps as f64);
+            let rate =
+                LEARNING_RATE * ((step + 1) as f64 / WARM_UP_STEPS).min(1.0) * (1.0 - step as f64 / steps as f64);
             sgd.step(&gradients, rate)?;
             losses.push(loss.detach());
             step += 1;
@@ -143,7 +144,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         }
     }
     group.assert_same_weights(&sgd)?;
-    let expected = TIMES_CHANCE / classes as f64;
+    let expected = MIN_ACCURACY_OVER_CHANCE / classes as f64;
     if held_out_accuracy <= expected {
         return Err(format!(
             "the held-out accuracy is {:.1} %: expected more than {:.1} %",

@@ -19,7 +19,7 @@ use crate::sgd::Sgd;
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Length of the learning-rate warm-up, in steps.
-const WARM_UP: f64 = 20.0;
+const WARM_UP_STEPS: f64 = 20.0;
 
 pub(crate) struct Settings {
     pub(crate) data: Arc<dyn Source>,
@@ -80,7 +80,7 @@ impl Settings {
 
     fn rate_at(&self, step: usize, steps: u64) -> f64 {
         let (step, steps) = (step as f64, steps as f64);
-        self.rate * ((step + 1.0) / WARM_UP).min(1.0) * (1.0 - step / steps)
+        self.rate * ((step + 1.0) / WARM_UP_STEPS).min(1.0) * (1.0 - step / steps)
     }
 }
 
