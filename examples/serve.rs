@@ -31,18 +31,12 @@ fn main() -> Result<()> {
     match cuda::stream(0) {
         Ok(stream) => serve(training.decoder().cuda(&stream)?, &*images, &expected, |batch| {
             // A real program would queue its model's kernels on `stream` here.
-            Ok((0..batch.len())
-                .map(|place| batch.error(place).cloned())
-                .zip(means(&batch.images().download()?))
-                .collect())
+            Ok((0..batch.len()).map(|row| batch.error(row).cloned()).zip(means(&batch.images().download()?)).collect())
         }),
         Err(e) => {
             println!("decoding in host memory, because there is no GPU: {e}");
             serve(training.decoder().host()?, &*images, &expected, |batch| {
-                Ok((0..batch.len())
-                    .map(|place| batch.error(place).cloned())
-                    .zip(means(batch.images().bytes()))
-                    .collect())
+                Ok((0..batch.len()).map(|row| batch.error(row).cloned()).zip(means(batch.images().bytes())).collect())
             })
         }
     }
@@ -75,9 +69,9 @@ fn serve<B: Send + 'static>(
         scope.spawn(|| {
             while let Some(batch) = batcher.next() {
                 let outputs = batch.pending.wait().and_then(&model);
-                for (answer, places) in batch.requests {
+                for (answer, rows) in batch.requests {
                     let _ = answer.send(match &outputs {
-                        Ok(outputs) => match &outputs[places.start] {
+                        Ok(outputs) => match &outputs[rows.start] {
                             (None, mean) => Ok(*mean),
                             (Some(error), _) => Err(error.clone()),
                         },

@@ -27,7 +27,7 @@ impl FieldType for Waveform {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![self.length] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let Some(wav) = input.sample.field("wav") else {
             return Err(Error::in_source("the sample has no field \"wav\""));
         };
@@ -37,7 +37,7 @@ impl FieldType for Waveform {
             return Err(Error::decode(format!("the wav has {actual} samples: expected at least {}", self.length)));
         };
         let start = input.rng().below(spare as u64 + 1) as usize;
-        for (to, from) in place.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {
+        for (to, from) in row.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {
             *to = (f32::from(i16::from_le_bytes(*from)) / 32768.0).to_ne_bytes();
         }
         Ok(())

@@ -80,7 +80,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[TrueObject]) -> (f32, Array2<f
 pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Detection> {
     let detection = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];
-        let center = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
+        let center = |offset: f32, cell: usize| (offset + cell as f32) * CELL as f32;
         let half_length = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
         let (x, y) = (center(score(1), cell % CELLS), center(score(2), cell / CELLS));
         let (w, h) = (half_length(score(3)), half_length(score(4)));

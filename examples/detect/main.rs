@@ -104,13 +104,13 @@ fn images_with_objects(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<T
     let field = |name: &str| batch.field(name).expect("the loader has this field");
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
     let counts = batch.counts("boxes").expect("the loader has this field");
-    images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, image)| {
-        let number = |i: usize| place * MAX_BOXES + i;
+    images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(row, image)| {
+        let box_index = |i: usize| row * MAX_BOXES + i;
         let truth = |i: usize| TrueObject {
-            corners: boxes[4 * number(i)..][..4].try_into().expect("four"),
-            class: classes[number(i)] as usize,
+            corners: boxes[4 * box_index(i)..][..4].try_into().expect("four"),
+            class: classes[box_index(i)] as usize,
         };
-        (image, (0..counts[place] as usize).map(truth).collect())
+        (image, (0..counts[row] as usize).map(truth).collect())
     })
 }
 

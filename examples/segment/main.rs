@@ -75,7 +75,7 @@ fn main() -> Result<()> {
 }
 
 /// Returns the row and the column of the last layer's score of `class` for pixel `pixel`.
-fn place(class: usize, pixel: usize) -> (usize, usize) {
+fn score_index(class: usize, pixel: usize) -> (usize, usize) {
     let (x, y) = (pixel % SIDE, pixel / SIDE);
     ((y % CELL_SIDE * CELL_SIDE + x % CELL_SIDE) * CLASSES + class, y / CELL_SIDE * (SIDE / CELL_SIDE) + x / CELL_SIDE)
 }
@@ -94,7 +94,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
             let mut grad = Array2::zeros(shares.dim());
             for (pixel, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 for other in 0..CLASSES {
-                    let (row, column) = place(other, pixel);
+                    let (row, column) = score_index(other, pixel);
                     let expected = f32::from(other == usize::from(class));
                     grad[[row, column]] = (shares[[row, column]] - expected) * scale;
                     sum -= expected * shares[[row, column]].max(1e-9).ln() * scale;
@@ -122,7 +122,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
         for (image, mask) in pairs(&batch) {
             let scores = net.forward(image, SIDE).data;
             for (pixel, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
-                let score = |class: &usize| scores[place(*class, pixel)];
+                let score = |class: &usize| scores[score_index(*class, pixel)];
                 let named = (0..CLASSES).max_by(|a, b| score(a).total_cmp(&score(b))).expect("there are classes");
                 let class = usize::from(class);
                 both[class] += f64::from(named == class);

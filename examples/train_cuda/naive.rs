@@ -52,14 +52,14 @@ pub(crate) fn convolve_back(
 /// the index in `maps` of the maximum, or `None` if ReLU zeroed it.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
-    let places = (0..shape.pooled()).map(|i| {
+    let maxima = (0..shape.pooled()).map(|i| {
         let (plane, y, x) = (i / (half * half), i / half % half, i % half);
         let corner = (plane * side + y * 2) * side + x * 2;
         let four = [corner, corner + 1, corner + side, corner + side + 1];
         let best = four.into_iter().reduce(|a, b| if maps[b] > maps[a] { b } else { a }).expect("four");
         (maps[best] + bias[plane / shape.count], best)
     });
-    places.map(|(value, index)| (value.max(0.0), (value > 0.0).then_some(index))).unzip()
+    maxima.map(|(value, index)| (value.max(0.0), (value > 0.0).then_some(index))).unzip()
 }
 
 pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> Vec<f64> {
