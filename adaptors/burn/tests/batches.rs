@@ -1,5 +1,5 @@
-//! Tests which tensors share the memory of their batch, that the loader does not refill this memory
-//! while such a tensor exists, and that writing to a tensor does not change it.
+//! Tests which tensors share the memory of their batch. The loader must not refill this memory while
+//! such a tensor exists, and writing to a tensor must not change the memory.
 
 mod samples;
 

@@ -1,6 +1,6 @@
 //! Tests that candle tensors have exactly the loader's values, for every layout and every element
 //! type except `u16`, which candle does not have, and that they do not change when the batch is
-//! dropped and its memory is overwritten. Tests also the errors.
+//! dropped and its memory is overwritten. Also tests the errors.
 
 mod samples;
 
