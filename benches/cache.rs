@@ -36,10 +36,12 @@ const CACHES: [(CacheFormat, f64); 6] = [
 
 fn main() {
     let root = tempfile::tempdir().unwrap();
-    let photos = std::env::var_os("WARPFEED_PHOTOS").map_or_else(|| root.path().join("drawn"), Into::into);
-    if !photos.exists() {
-        Synth::new().images(400).side(640).write(&photos).unwrap();
-    }
+    let generate = || {
+        let folder = root.path().join("drawn");
+        Synth::new().images(400).side(640).write(&folder).unwrap();
+        folder
+    };
+    let photos = std::env::var_os("WARPFEED_PHOTOS").map_or_else(generate, Into::into);
     let (packed, packed_420) = (root.path().join("packed.tar"), root.path().join("packed-420.tar"));
     let (jpegs_420, pngs) = (root.path().join("420"), root.path().join("png"));
     let source = open(&photos).unwrap();

@@ -26,7 +26,7 @@ fn main() -> Result<()> {
         let index = arguments.iter().position(|a| a == name);
         index
             .and_then(|i| arguments.get(i + 1))
-            .map_or(default, |n| n.parse().expect("the values of the options are numbers"))
+            .map_or(default, |n| n.parse().expect("the values of the options must be numbers"))
     };
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);

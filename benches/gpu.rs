@@ -36,7 +36,7 @@ fn main() -> Result<()> {
             return Ok(());
         }
     };
-    let workers = option("--workers").map_or(16, |n| n.parse().expect("--workers takes a number"));
+    let workers = option("--workers").map_or(16, |n| n.parse().expect("--workers must be a number"));
     let gpu = Gpu::new(stream)?;
     println!("{}, {workers} workers", gpu.context.name()?);
     if !arguments.iter().any(|a| a == "--end-to-end") {

@@ -2,8 +2,8 @@
 //! shuffle if the page cache is cold.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
-//! samples of 3 KiB. Each run evicts both files from the page cache, and then reads the first
-//! 10,000 samples of an epoch on one thread.
+//! samples of 3 KiB. Each run evicts its file from the page cache, and then reads the
+//! first 10,000 samples of an epoch on one thread.
 #![allow(unsafe_code)]
 
 use std::fs::File;

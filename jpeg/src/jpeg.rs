@@ -51,8 +51,8 @@ impl<'a> Jpeg<'a> {
         }
     }
 
-    /// Decodes the image from `coefficients` instead of the bytes of the file, which is faster and
-    /// gives the same pixels. The coefficients must come from a file with the same bytes.
+    /// Decodes the image from `coefficients` instead of from the file. This is faster and gives the
+    /// same pixels. The coefficients must come from a file with the same bytes.
     ///
     /// ```
     /// use std::sync::Arc;

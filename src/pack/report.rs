@@ -21,9 +21,9 @@ pub struct Progress {
     pub samples: u64,
     /// Number of samples to pack in total.
     pub total: u64,
-    /// Size in bytes of the images of the packed samples, before packing.
+    /// Total size of the packed samples' images before packing, in bytes.
     pub bytes_in: u64,
-    /// Size in bytes of the images of the packed samples, after packing.
+    /// Total size of the packed samples' images after packing, in bytes.
     pub bytes_out: u64,
 }
 

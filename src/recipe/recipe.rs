@@ -39,7 +39,7 @@ pub(crate) struct Recipe {
     pub(crate) annotation_frame: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     pub(crate) retries: usize,
-    /// Maximum total size of the fields of a sample, in bytes.
+    /// Maximum total size of a sample's fields, in bytes.
     pub(crate) max_sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) is_strict: bool,

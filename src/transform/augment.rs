@@ -302,9 +302,9 @@ impl Augment {
         self.then(Setting::Output { size: Sides { height, width } })
     }
 
-    /// Sets the range of the fraction of the image's area that the random box of
-    /// [`Augment::train`] covers. The fraction is drawn uniformly, by default from 0.08 to 1. Other
-    /// crops do not support this option.
+    /// Sets how much of the image the random box of [`Augment::train`] covers. The fraction of the
+    /// area is drawn uniformly from low to high, by default from 0.08 to 1. Other crops do not
+    /// support this option.
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
         self.then(Setting::Scale { low, high })

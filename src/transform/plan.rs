@@ -33,7 +33,7 @@ pub struct Plan {
     pub crop: Rect,
     /// Size to which `crop` is resized.
     pub resized: Size,
-    /// Upper left corner (column, row) of the section of the resized area that the target shows.
+    /// Upper left corner (column, row), in the resized area, of the section that the target shows.
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,

@@ -34,9 +34,9 @@ const MAX_LISTINGS: usize = 128;
 /// Prefix of a tag made from the modification time, for objects with neither an ETag nor a version.
 /// Such a tag is weak, because it counts whole seconds, and an object may change twice within one.
 const MODIFIED: &str = "W/modified ";
-/// Prefix of the tag of an object that has a version but no ETag.
+/// Prefix of the tags of objects that have a version but no ETag.
 const VERSION: &str = "version ";
-/// Prefix of the tag of a file on the Hub.
+/// Prefix of the tags of files on the Hub.
 pub(crate) const COMMIT: &str = "commit ";
 
 /// A store that finds the client for each URL. Environment variables configure the clients.

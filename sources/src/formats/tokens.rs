@@ -16,7 +16,7 @@ use crate::values::Npy;
 /// Maximum window length and maximum stride, in tokens.
 pub(super) const MAX_TOKENS: usize = 1 << 24;
 
-/// Size in bytes of the start of a file that determines its header and its token type.
+/// Number of leading bytes from which a file's header and token type are detected.
 const DETECTION_BYTES: usize = 64 << 10;
 
 const MAX_COMPARED_TOKENS: usize = 4096;

@@ -3,11 +3,11 @@
 //! The bytes that a sample needs are known only once the sample tables of its files have been read.
 //! A batch therefore cannot be planned until threads have read the tables of all its files. Tables
 //! of later batches are not read, because a table can be larger than the frames of a sample. A
-//! worker that waits for the last of these tables resumes only after the batch has been planned, so
-//! it finds the bytes already requested.
+//! worker that waits for the last of a batch's tables resumes only after the batch has been
+//! planned, so it finds the bytes already requested.
 //!
-//! A prefetch key identifies the bytes that are prefetched together. It consists of the number of
-//! the file, and of the number of the first packet in a group of pictures or [`WHOLE`].
+//! A prefetch key identifies the bytes that are prefetched together. It consists of the file
+//! number, and either the number of the first packet in a group of pictures or [`WHOLE`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;

@@ -9,8 +9,8 @@ use crate::transform::record;
 pub(crate) use region::YuvRegion;
 
 record! {
-    /// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they
-    /// and `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+    /// Header of a video frame's data in the arena. Weights and `rounding` are signed; weights have
+    /// 20 fractional bits. Offsets are relative to the header. Sizes are in bytes.
     pub(crate) struct YuvHead {
         luma_weight: u32,
         /// Constant that is added to the weighted samples.

@@ -146,7 +146,7 @@ impl<'a> Tiff<'a> {
         let size = Size::new(side(256)?, side(257)?);
         let channels = number(277, 1)? as u16;
         if channels == 0 {
-            return Err("0 channels".into());
+            return Err("tag 277 (number of channels) is 0".into());
         }
         let bits = common_value(&directory, (258, channels), "depths")?;
         if !(1..=64).contains(&bits) {

@@ -74,7 +74,7 @@ struct State<B> {
     queued_requests: BTreeMap<u64, Request<B>>,
     /// In the order of their batches.
     begun_requests: VecDeque<BegunRequest<B>>,
-    /// Index of the batch of the first request in `begun_requests`.
+    /// Index of the batch that contains the first request in `begun_requests`.
     first_batch: u64,
     next_ticket: u64,
     /// Source index of the first image of the next request to begin.

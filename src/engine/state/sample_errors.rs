@@ -32,7 +32,7 @@ pub enum OnError {
 pub struct SampleError {
     /// Epoch of the first failure.
     pub epoch: u64,
-    /// Index, in that epoch, of the batch of the first failure.
+    /// Index, in this epoch, of the batch with the first failure.
     pub batch: u64,
     /// The error, which names the sample.
     pub error: Error,

@@ -48,8 +48,8 @@ impl RandomErasing {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
 
-    /// Sets the range of the fraction of the image's area that the rectangle covers. The default is
-    /// 0.02 to 0.33.
+    /// Sets how much of the image the rectangle covers, as a fraction of the image's area. The
+    /// default is 0.02 to 0.33.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];

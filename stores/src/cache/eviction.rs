@@ -41,7 +41,7 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// The generation of the ranks of the dataset when this block was ranked.
+    /// Generation of the dataset's ranks when this block was ranked.
     generation: u64,
 }
 

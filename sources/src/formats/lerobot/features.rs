@@ -273,7 +273,7 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Converts deltas to frame offsets. Each time must be a multiple of the duration of a frame.
+/// Converts deltas to frame offsets. Each time must coincide with a frame.
 fn frame_offsets(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
     let frames = match deltas {
         Deltas::Frames(frames) => frames.clone(),

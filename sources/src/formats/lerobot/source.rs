@@ -100,7 +100,7 @@ impl LeRobot {
     /// # Errors
     /// Fails like [`open`](LeRobot::open), and if `options` are invalid or do not match the
     /// dataset. For example, an episode, a split or a feature may not exist, a selected video may
-    /// be unreadable, or a delta may not be a multiple of the duration of a frame.
+    /// be unreadable, or a time in `delta_timestamps` may not coincide with a frame.
     pub fn open_with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(open_options.locate(path)?, options)

@@ -9,8 +9,8 @@ use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout};
 use crate::values::record::{ColumnType, Found};
 
-/// Size of the header of a record's data, in bytes. The header, which MXNet calls `IRHeader`,
-/// consists of a flag (the number of labels), a label, and two IDs.
+/// Size in bytes of the header before a record's data. This header, MXNet's `IRHeader`, consists of
+/// a flag (the number of labels), a label, and two IDs.
 pub(super) const LABEL_HEADER_BYTES: usize = 24;
 
 const LABEL_COLUMN: usize = 0;
