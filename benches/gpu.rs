@@ -1,10 +1,10 @@
 //! Measures the stages of loading batches on a GPU. Run with
 //! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
-//! PATH is any image dataset, whose samples are repeated to fill a temporary LMDB of 10,000
-//! samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all other
-//! measurements are skipped. Most results are medians over repeated measurements. Device times are
-//! measured with events.
+//! PATH is any image dataset. Its samples are repeated to fill a temporary LMDB of 10,000 samples.
+//! Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all other measurements
+//! are skipped. Most results are medians over repeated measurements. Device times are measured with
+//! events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

@@ -57,8 +57,8 @@ impl FrameDecoder {
     }
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
-    /// this method between the frames of a clip, because a different thread may then take the
-    /// decoder, whose state makes the next frame cheap.
+    /// this method between the frames of a clip: if a different thread takes the decoder, the state
+    /// that makes the next frame cheap is lost.
     pub fn release_gpu_decoder(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.release();

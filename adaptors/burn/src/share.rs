@@ -22,7 +22,7 @@ pub trait ToBurn: Sized {
     /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// Wraps the batch in a [`BurnBatch`], whose tensors share the batch's memory where the backend
+    /// Wraps the batch in a [`BurnBatch`]. Its tensors share the batch's memory where the backend
     /// allows it.
     fn into_burn(self) -> BurnBatch;
 }

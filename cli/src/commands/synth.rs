@@ -13,10 +13,9 @@ use crate::{Outcome, progress, size};
 /// Generate a synthetic image dataset, for classification or for detection, segmentation and
 /// keypoints
 ///
-/// Each image shows several figures, whose outline and texture define the class, together with
-/// their hue if there are more than 64 classes. Sizes, JPEG qualities and subsampling vary as in
-/// real datasets. Some images are gray, progressive, or PNG. The same options produce the same
-/// bytes on every machine.
+/// Each image shows several figures. Their outline and texture define the class, and with more than
+/// 64 classes also their hue. Sizes, JPEG qualities and subsampling vary as in real datasets. Some
+/// images are gray, progressive, or PNG. The same options produce the same bytes on every machine.
 ///
 /// With --layout coco or voc, an image shows figures of several classes. Each figure is annotated
 /// with its box and its visible pixels, and for COCO with three keypoints. Every fifth image

@@ -17,8 +17,8 @@ use crate::stats::NetworkStats;
 pub struct VideoInfo {
     /// Number of pixels of the largest frame, or an estimate of it.
     pub pixels: u64,
-    /// Whether the video engines of a GPU decode some of the videos, as they do with H.264, HEVC and
-    /// VP9. Workers then wait for an engine most of the time.
+    /// Whether the video engines of a GPU decode some of the videos, as they do with H.264, HEVC
+    /// and VP9. If so, workers wait for an engine most of the time.
     pub needs_gpu: bool,
 }
 

@@ -27,7 +27,7 @@ use crate::stats::NetworkStats;
 /// datasets in which the same sample has different keys, such as the row numbers of an array.
 ///
 /// **Fields.** Reading a sample fails if two datasets have a field of the same name.
-/// [`named`](Zip::with_prefix) adds a prefix to the fields of a dataset.
+/// [`with_prefix`](Zip::with_prefix) adds a prefix to the fields of a dataset.
 ///
 /// The first dataset determines the key and the class names. The label comes from the first dataset
 /// in which the sample has a label. The content of each sample is copied once in memory.
@@ -108,7 +108,7 @@ impl Zip {
         match self.parts.get_mut(part) {
             Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
             Some(_) => {
-                return Err(Error::config("zip: the prefix is empty; to keep the field names, do not call named"));
+                return Err(Error::config("zip: the prefix is empty: a dataset without a prefix keeps its field names"));
             }
             None => {
                 return Err(Error::config(format!(

@@ -184,7 +184,7 @@ impl Videos {
         }
     }
 
-    /// `is_next` is true when a loader reads the sample, whose bytes may then be prefetched.
+    /// `is_next` is true if a loader reads the sample, so that its bytes may have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.video_and_clip(index);
         match self.object(video).zip(file_number(video)) {

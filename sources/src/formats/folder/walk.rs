@@ -153,7 +153,7 @@ pub(super) fn list_folder(path: &Path, file_kind: FileKind<'_>) -> Result<Folder
         } else {
             if name == CACHE_MARKER {
                 let cause =
-                    "the folder is a warpfeed cache, whose files would become samples: move it out of the dataset";
+                    "the folder is a warpfeed cache, and its files would become samples: move it out of the dataset";
                 return Err(Error::in_source(cause).at_path(path));
             }
             listing.ignored_files.push(extension);

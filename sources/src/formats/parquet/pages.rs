@@ -151,8 +151,8 @@ impl ColumnChunk<'_> {
     }
 
     /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
-    /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and half of
-    /// the pages' size for pages that compression enlarges.
+    /// in the metadata. Adds a reserve for the dictionary, because its size is not declared, and
+    /// half of the pages' size for pages that compression enlarges.
     pub(super) fn list_decode_bytes(self) -> u64 {
         let (values, pages) = self.declared_sizes();
         values
