@@ -89,7 +89,7 @@ fn measure<B: Send + 'static>(
     }
     let single_rate = (latencies.len() * size) as f64 / latencies.iter().sum::<Duration>().as_secs_f64();
     latencies.sort();
-    let quantile = |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    let quantile = |fraction: f64| latencies[(latencies.len() as f64 * fraction) as usize].as_secs_f64() * 1e3;
 
     let mut pending: VecDeque<_> =
         (0..REQUESTS_IN_FLIGHT).map(|_| decoder.submit(next_request())).collect::<Result<_>>()?;

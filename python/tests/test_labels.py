@@ -14,10 +14,10 @@ import warpfeed
 from conftest import need
 from warpfeed import Augment, Boxes, ConfigError, Geometry, Loader, Mask, MultiHot, NdArray, Text, WarpfeedError
 
-PLAIN: dict[str, Any] = {"output": "numpy", "drop_field": ["label"], "augment": Augment.pass_through((8, 12))}
+OPTIONS: dict[str, Any] = {"output": "numpy", "drop_field": ["label"], "augment": Augment.pass_through((8, 12))}
 
 
-def originals(folder: Path, names: list[str]) -> Path:
+def write_blank_images(folder: Path, names: list[str]) -> Path:
     from PIL import Image
 
     folder.mkdir(parents=True)
@@ -51,70 +51,70 @@ def test_masks_of_a_sibling_folder_match_pillow(tmp_path: Path, pil: Any) -> Non
         image.putpalette(colors.tobytes())
         return image
 
-    for number, end in enumerate(["png", "gif", "bmp", "tif"]):
-        save(f"palette-{end}.{end}", palette(number))
-        save(f"gray-{end}.{end}", pil.fromarray(mask_of(10 + number)))
+    for number, extension in enumerate(["png", "gif", "bmp", "tif"]):
+        save(f"palette-{extension}.{extension}", palette(number))
+        save(f"gray-{extension}.{extension}", pil.fromarray(mask_of(10 + number)))
     save("interlaced.gif", palette(20), interlace=1)
     save("lzw.tiff", palette(21), compression="tiff_lzw")
     save("deep.tif", pil.fromarray(mask_of(22).astype(np.uint16) * 200))
-    loader = Loader(originals(tmp_path / "images", sorted(names)), masks="masks", fields={"mask": Mask("i64")}, **PLAIN)
+    loader = Loader(write_blank_images(tmp_path / "images", sorted(names)), masks="masks", fields={"mask": Mask("i64")}, **OPTIONS)
     [batch] = loader
     for key, mask in zip(batch.keys_of_samples, batch["mask"], strict=True):
         assert np.array_equal(mask, expected[names.index(key)]), key
     target = tmp_path / "packed.tar"
     warpfeed.pack(tmp_path / "images", target, masks="masks")
-    [packed] = Loader(target, fields={"mask": Mask("i64")}, **PLAIN)
+    [packed] = Loader(target, fields={"mask": Mask("i64")}, **OPTIONS)
     assert np.array_equal(packed["mask"], batch["mask"])
     save("lossless.webp", pil.fromarray(mask_of(30)).convert("RGB"), lossless=True)
     save("lossy.webp", pil.fromarray(mask_of(30)).convert("RGB"))
-    both = originals(tmp_path / "webp", ["lossless", "lossy"])
-    loader = Loader(both, masks="masks", fields={"mask": Mask("i64")}, max_skipped=1, **PLAIN)
+    both = write_blank_images(tmp_path / "webp", ["lossless", "lossy"])
+    loader = Loader(both, masks="masks", fields={"mask": Mask("i64")}, max_skipped=1, **OPTIONS)
     [batch] = loader
     assert batch.valid.tolist() == [True, False] and np.array_equal(batch["mask"][0], mask_of(30))
     assert "lossy webp does not preserve the values" in str(loader.sample_errors()[0][2])
 
 
 def test_mask_classes_map_values_and_colors(tmp_path: Path, pil: Any) -> None:
-    folder = originals(tmp_path / "images", ["a"])
+    folder = write_blank_images(tmp_path / "images", ["a"])
     (tmp_path / "masks").mkdir()
     mask = mask_of(1)
     pil.fromarray(mask).save(tmp_path / "masks" / "a.png")
-    options: dict[str, Any] = {"masks": "masks", **PLAIN}
+    options: dict[str, Any] = {"masks": "masks", **OPTIONS}
 
-    def found(kind: Mask) -> Any:
+    def load_mask(kind: Mask) -> Any:
         [batch] = Loader(folder, fields={"mask": kind}, **options)
         return batch["mask"][0]
 
     lookup = np.zeros(256, int)
     lookup[[0, 1, 2, 255]] = [5, 6, 7, 255]
-    assert np.array_equal(found(Mask("i64", classes={0: 5, 1: 6, 2: 7, 255: 255})), lookup[mask])
-    assert np.array_equal(found(Mask("i64", classes={1: 0}, ignore=255)), np.where(mask == 1, 0, 255))
+    assert np.array_equal(load_mask(Mask("i64", classes={0: 5, 1: 6, 2: 7, 255: 255})), lookup[mask])
+    assert np.array_equal(load_mask(Mask("i64", classes={1: 0}, ignore=255)), np.where(mask == 1, 0, 255))
     with pytest.raises(WarpfeedError, match=r"images/a\.png.*mask\.png.*the value 255 is not in the map"):
-        found(Mask("i64", classes={0: 0, 1: 1, 2: 2}))
-    assert np.array_equal(found(Mask("i64", classes=3, ignore=255)), mask)
+        load_mask(Mask("i64", classes={0: 0, 1: 1, 2: 2}))
+    assert np.array_equal(load_mask(Mask("i64", classes=3, ignore=255)), mask)
     colors = np.stack([mask, mask // 2, 255 - mask], -1)
     pil.fromarray(colors).save(tmp_path / "masks" / "a.png")
     by_color = {tuple(int(part) for part in (v, v // 2, 255 - v)): int(v) for v in (0, 1, 2)}
-    assert np.array_equal(found(Mask("u8", classes=by_color, ignore=9)), np.where(mask == 255, 9, mask))
+    assert np.array_equal(load_mask(Mask("u8", classes=by_color, ignore=9)), np.where(mask == 255, 9, mask))
     with pytest.raises(WarpfeedError, match=r"this png is RGB.*Mask\(classes=\{\(128, 0, 0\): 1\}\)"):
-        found(Mask("i64"))
+        load_mask(Mask("i64"))
     for classes in ({}, {"a": 1}, {0: 0.5}, {(1, 2): 0}):
         with pytest.raises((ConfigError, TypeError, ValueError)):
             Loader(folder, fields={"mask": Mask("i64", classes=classes)}, **options)
     with pytest.raises(ConfigError, match="no such folder"):
-        Loader(folder, masks="other", **PLAIN)
+        Loader(folder, masks="other", **OPTIONS)
     with pytest.raises(TypeError, match="only if data is the path of a folder"):
-        Loader(warpfeed.Voc(tmp_path), masks="masks", **PLAIN)
+        Loader(warpfeed.Voc(tmp_path), masks="masks", **OPTIONS)
 
 
 def test_texts_accompany_samples_in_every_output(tmp_path: Path, pil: Any) -> None:
-    originals(tmp_path / "images", [f"{n}" for n in range(10)])
+    write_blank_images(tmp_path / "images", [f"{n}" for n in range(10)])
     rows: list[dict[str, Any]] = []
     for n in range(10):
         rows.append({"path": f"images/{n}.png", "caption": f"número {n} " * (n + 1), "label": n % 3})
     table = tmp_path / "set.jsonl"
     table.write_text("\n".join(json.dumps(row) for row in rows))
-    options: dict[str, Any] = {**PLAIN, "drop_field": [], "fields": {"caption": Text()}, "batch_size": 4, "shuffle": True, "seed": 1}
+    options: dict[str, Any] = {**OPTIONS, "drop_field": [], "fields": {"caption": Text()}, "batch_size": 4, "shuffle": True, "seed": 1}
     loader = Loader(table, num_workers=3, **options)
     for _ in range(2):
         for batch in loader:
@@ -153,7 +153,7 @@ def coco(folder: Path) -> Path:
 def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> None:
     path = coco(tmp_path)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
-    options: dict[str, Any] = {**PLAIN, "augment": Augment.resize(16), "fields": fields}
+    options: dict[str, Any] = {**OPTIONS, "augment": Augment.resize(16), "fields": fields}
     loader = Loader(path, **options)
     assert (loader.classes, loader.category_ids) == (["ant", "cow", "zebra"], [3, 7, 90])
     [batch] = loader
@@ -164,7 +164,7 @@ def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> N
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
     extra = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
     assert extra.category_ids == [], "yak is not a COCO category, so no class has an id"
-    assert Loader(originals(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
+    assert Loader(write_blank_images(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
@@ -181,7 +181,7 @@ def test_boxes_map_back_after_letterbox_crop_and_flip(
         Augment.train(224).scale(0.95, 1.0), Augment.eval(60, 56).flip(1.0),
     ]  # fmt: skip
     for augment in augments:
-        loader = Loader(path, fields=fields, **{**PLAIN, "augment": augment, "output": output})
+        loader = Loader(path, fields=fields, **{**OPTIONS, "augment": augment, "output": output})
         for _ in range(3):
             [batch] = loader
             n = int(batch["boxes.count"][0])

@@ -694,8 +694,8 @@ class Loader(_other_names.EarlierNames):
             _ranks.check_same(call, self.rank, self.world_size, run)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next ``iter`` continue from ``state``. The numbers of workers and ranks may
-        differ from those of the saved run.
+        """Makes the next ``iter`` continue from ``state``. The number of workers may differ from the
+        saved run, and with ``global_batch_size`` also the number of ranks.
 
         Raises:
             ConfigError: if the seed, the global batch size, the order, the augmentation or the

@@ -25,7 +25,8 @@ use crate::transform::{Plan, Planes};
 ///
 /// With [`image`](DenseMap::image), the map contains the sample's image itself, so a loader of
 /// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
-/// augmentations do not change a map, so a loader without an image field rejects them.
+/// augmentations do not change a map, so a loader without an image field rejects color
+/// augmentations.
 ///
 /// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
 /// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because

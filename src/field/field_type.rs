@@ -340,7 +340,7 @@ impl<'a> RowMut<'a> {
         &mut bytes[frame * frame_bytes..][..frame_bytes]
     }
 
-    pub(super) fn add_damaged(&mut self) {
+    pub(super) fn count_damaged_image(&mut self) {
         let meta = self.row.meta();
         // If the image must be decoded again, `damaged` is reset to `damaged_in_fields`, because
         // the fields are not written a second time.

@@ -1,7 +1,9 @@
 //! The fields of a batch, and the field types that convert samples to them.
 //!
 //! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
-//! image. The results equal torchvision's v2 transforms with `tv_tensors`.
+//! image. Masks are bit-identical to the results of torchvision's v2 transforms with `tv_tensors`;
+//! boxes, points and maps agree with torchvision to 1e-4, except after
+//! [`zoom_out`](crate::Augment::zoom_out).
 //!
 //! The suffix of a field's name in the sample determines its encoding, as in WebDataset:
 //!

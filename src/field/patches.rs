@@ -478,7 +478,7 @@ impl FieldType for Patches {
                 let Buffers { resizer, pixels, resized: rgb, patch_row } = &mut *buffers;
                 image.decode(Rect::full(size), pixels)?;
                 if pixels.damage().is_some() {
-                    row.add_damaged();
+                    row.count_damaged_image();
                 }
                 let plan = Plan::resized_crop(size, Rect::full(size), new_size, Rect::full(new_size));
                 let plan = Plan { interpolation: self.interpolation, ..plan };

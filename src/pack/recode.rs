@@ -32,7 +32,7 @@ pub enum Recode {
     #[default]
     Lossless,
     /// Every image is decoded, rotated according to EXIF, and encoded as a JPEG with 4:2:0 chroma
-    /// subsampling, as in OpenCV and FFCV. Images with a longer side than `max_side` are shrunk.
+    /// subsampling, as in OpenCV and FFCV. Images with a side longer than `max_side` are shrunk.
     /// This option is lossy.
     Quality {
         /// Quality as defined by libjpeg, from 1 to 100.
@@ -40,7 +40,7 @@ pub enum Recode {
         /// Maximum length of the longer side in pixels, or `None` to keep the size.
         max_side: Option<u32>,
     },
-    /// Images with a longer side than this number of pixels are shrunk and encoded, as with
+    /// Images with a side longer than this number of pixels are shrunk and encoded, as with
     /// [`Quality`](Recode::Quality) and a quality of 90. All other images are stored as with
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),

@@ -51,7 +51,7 @@ impl Augment {
 
     /// Resizes the shorter side to `shorter` pixels, then crops the central `side` by `side`
     /// pixels. Equals torchvision's `Resize(shorter)` followed by `CenterCrop(side)`, including the
-    /// rounding. `Augment::eval(256, 224)` is the usual choice.
+    /// rounding of the size and position. `Augment::eval(256, 224)` is the usual choice.
     pub fn eval(shorter: u32, side: u32) -> Self {
         Self::begin(Setting::Eval { shorter, side })
     }

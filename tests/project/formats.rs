@@ -44,7 +44,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-fn missing(list: &str) -> BTreeSet<&'static str> {
+fn formats_missing_from(list: &str) -> BTreeSet<&'static str> {
     let named = |format: &str| {
         let (_, display_name) = DISPLAY_NAMES
             .iter()
@@ -61,9 +61,9 @@ fn every_list_of_formats_names_every_format() {
         let text = read(file);
         let (_, list) = text.split_once(begin).unwrap_or_else(|| panic!("{file} has no {begin:?}"));
         let (list, _) = list.split_once(end).unwrap_or_else(|| panic!("{file} has no {end:?} after {begin:?}"));
-        assert_eq!(missing(list), BTreeSet::new(), "{file} does not mention these formats");
+        assert_eq!(formats_missing_from(list), BTreeSet::new(), "{file} does not mention these formats");
     }
-    assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
+    assert_eq!(formats_missing_from("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }
 
 /// The table in docs/object-stores.md lists the formats that are read with range requests. The text
@@ -73,8 +73,15 @@ fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
     let (_, layouts) = page.split_once("## Layouts").expect("the page has a section \"Layouts\"");
     let downloaded: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
-    assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a text follows the table").0), downloaded);
-    assert_eq!(missing(layouts).len(), 0, "the text after the table must name the formats that are downloaded");
+    assert_eq!(
+        formats_missing_from(layouts.split_once("\n\nThe format").expect("a text follows the table").0),
+        downloaded
+    );
+    assert_eq!(
+        formats_missing_from(layouts).len(),
+        0,
+        "the text after the table must name the formats that are downloaded"
+    );
 }
 
 fn features(manifest: &str) -> BTreeSet<&str> {
@@ -115,7 +122,7 @@ fn setters() -> BTreeSet<String> {
     methods.map(|line| line.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()).collect()
 }
 
-fn unlisted<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
+fn setters_missing_from<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
     setters.iter().filter(|name| !table.contains(&format!("[`{name}`](Loader::{name})"))).collect()
 }
 
@@ -124,9 +131,9 @@ fn the_table_of_options_is_complete() {
     let (page, setters) = (read("src/loader/options.rs"), setters());
     let (table, _) = page.split_once("pub struct Loader {").expect("the file defines `Loader`");
     assert!(setters.len() > 30, "{setters:?}");
-    assert_eq!(unlisted(table, &setters), Vec::<&String>::new());
+    assert_eq!(setters_missing_from(table, &setters), Vec::<&String>::new());
     let misspelled = table.replace("[`subset`]", "[`subsets`]");
-    assert_eq!(unlisted(&misspelled, &setters), ["subset"]);
+    assert_eq!(setters_missing_from(&misspelled, &setters), ["subset"]);
 }
 
 fn commands(program: &str) -> BTreeSet<String> {
@@ -135,7 +142,7 @@ fn commands(program: &str) -> BTreeSet<String> {
     variants.filter(|(name, _)| !name.starts_with('#')).map(|(name, _)| name.to_lowercase()).collect()
 }
 
-fn called(page: &str) -> BTreeSet<String> {
+fn commands_used_in(page: &str) -> BTreeSet<String> {
     let blocks = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
     let lines = blocks.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("warpfeed "));
     lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
@@ -147,8 +154,8 @@ fn the_pages_use_only_commands_that_exist() {
     let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let pages =
         pages.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|name| name == "md"));
-    let used: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
+    let used: BTreeSet<String> = pages.flat_map(|path| commands_used_in(&fs::read_to_string(path).unwrap())).collect();
     assert!(used.len() > 4, "{used:?}");
     assert!(used.is_subset(&commands), "{used:?}, but the program has {commands:?}");
-    assert!(!called("\n```sh\nwarpfeed repack a b\n```").is_subset(&commands));
+    assert!(!commands_used_in("\n```sh\nwarpfeed repack a b\n```").is_subset(&commands));
 }

@@ -13,12 +13,12 @@ use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
 #[derive(Clone, Default)]
-struct Counted {
+struct CountingStore {
     objects: Objects,
     bytes: Arc<AtomicU64>,
 }
 
-impl Store for Counted {
+impl Store for CountingStore {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.objects.list(prefix)
     }
@@ -33,9 +33,9 @@ impl Store for Counted {
     }
 }
 
-impl Counted {
+impl CountingStore {
     fn of(folder: &Path) -> Self {
-        Counted { objects: Objects::of(folder, "mem://set"), ..Counted::default() }
+        CountingStore { objects: Objects::of(folder, "mem://set"), ..CountingStore::default() }
     }
 
     fn open(&self, url: &str) -> Result<Arc<dyn Source>> {
@@ -44,7 +44,7 @@ impl Counted {
 }
 
 /// The datasets that contain the reference images: fixture, path below the fixture, and format.
-const SETS: [(&str, &str, &str); 5] = [
+const DATASETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
     ("litdata", "", "litdata"),
@@ -54,34 +54,34 @@ const SETS: [(&str, &str, &str); 5] = [
 
 #[test]
 fn batches_of_records_in_a_store_equal_local_ones() {
-    for (name, below, kind) in SETS {
-        let (store, url) = (Counted::of(&fixture(name)), format!("mem://set{below}"));
-        let (local, there) = (open(fixture(&format!("{name}{below}"))).unwrap(), store.open(&url).unwrap());
-        assert_eq!((local.kind(), there.kind()), (kind, kind));
-        assert!(owned(&*local) == owned(&*there), "{url}");
-        assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
+    for (name, suffix, kind) in DATASETS {
+        let (store, url) = (CountingStore::of(&fixture(name)), format!("mem://set{suffix}"));
+        let (local, remote) = (open(fixture(&format!("{name}{suffix}"))).unwrap(), store.open(&url).unwrap());
+        assert_eq!((local.kind(), remote.kind()), (kind, kind));
+        assert!(owned(&*local) == owned(&*remote), "{url}");
+        assert_eq!((local.classes(), local.fields()), (remote.classes(), remote.fields()));
         let labels = |source: &dyn Source| -> Vec<_> {
             (0..source.len()).map(|index| source.label(index, &mut Vec::new()).unwrap()).collect()
         };
-        assert_eq!(labels(&*local), labels(&*there));
-        assert!(there.path(0).unwrap().to_str().unwrap().starts_with("mem://set/"));
+        assert_eq!(labels(&*local), labels(&*remote));
+        assert!(remote.path(0).unwrap().to_str().unwrap().starts_with("mem://set/"));
         loads_as_reference(&format!("{name} in a store"), &|| Loader::new(&*url).store("mem", store.clone()));
     }
 }
 
 #[test]
 fn a_few_records_download_few_bytes() {
-    for (name, below, _) in SETS {
-        let store = Counted::of(&fixture(name));
-        let source = store.open(&format!("mem://set{below}")).unwrap();
-        let opening = store.bytes.load(Ordering::Relaxed);
+    for (name, suffix, _) in DATASETS {
+        let store = CountingStore::of(&fixture(name));
+        let source = store.open(&format!("mem://set{suffix}")).unwrap();
+        let bytes_to_open = store.bytes.load(Ordering::Relaxed);
         for index in [0, source.len() - 1] {
             source.read(index, &mut Vec::new()).unwrap();
         }
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(
             bytes < store.objects.size() / 2,
-            "{name}: read {bytes} of {} bytes, {opening} of them to open",
+            "{name}: read {bytes} of {} bytes, {bytes_to_open} of them to open",
             store.objects.size()
         );
         // Detecting the format reads at most 2 * 512 bytes, which `network_stats` does not count.
@@ -93,22 +93,22 @@ fn a_few_records_download_few_bytes() {
 fn files_that_need_a_download_are_refused_without_a_cache() {
     let without_index = copy("recordio");
     fs::remove_file(without_index.path().join("train.idx")).unwrap();
-    for (folder, below) in [
+    for (folder, suffix) in [
         (fixture("mds_zstd"), ""),
         (fixture("litdata_zstd"), ""),
         (fixture("litdata_bytes"), ""),
         (fixture("litdata_rows"), ""),
         (without_index.path().to_owned(), "/train.rec"),
     ] {
-        let e = Counted::of(&folder).open(&format!("mem://set{below}")).err().unwrap();
+        let e = CountingStore::of(&folder).open(&format!("mem://set{suffix}")).err().unwrap();
         assert!(e.cause().contains("the loader has no cache to download them to"), "{}: {e}", folder.display());
-        assert_eq!(e.path().unwrap().to_str().unwrap(), format!("mem://set{below}"));
+        assert_eq!(e.path().unwrap().to_str().unwrap(), format!("mem://set{suffix}"));
     }
 }
 
 #[test]
 fn missing_and_changed_files_fail_with_their_names() {
-    let store = Counted::of(&fixture("mds"));
+    let store = CountingStore::of(&fixture("mds"));
     let source = store.open("mem://set").unwrap();
     let shard = "mem://set/shard.00001.mds";
     let bytes = store.objects.0.lock().unwrap()[shard].1.clone();
@@ -137,17 +137,19 @@ fn arrays_in_a_store_equal_local_ones() {
         ("arrays", "/tuple.pt", "torch"),
         ("arrays", "/dict.pth", "torch"),
     ] {
-        let (store, url, path) = (Counted::of(&fixture(folder)), format!("mem://set{name}"), format!("{folder}{name}"));
-        let (local, there) = (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
-        assert_eq!((local.kind(), there.kind()), (kind, kind), "{url}");
-        assert!(owned(&*local) == owned(&*there), "{url}");
-        assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
+        let (store, url, path) =
+            (CountingStore::of(&fixture(folder)), format!("mem://set{name}"), format!("{folder}{name}"));
+        let (local, remote) =
+            (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
+        assert_eq!((local.kind(), remote.kind()), (kind, kind), "{url}");
+        assert!(owned(&*local) == owned(&*remote), "{url}");
+        assert_eq!((local.classes(), local.fields()), (remote.classes(), remote.fields()));
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
         }
     }
-    let e = Counted::of(&fixture("arrays")).open("mem://set/splits.npz/absent").err().unwrap();
+    let e = CountingStore::of(&fixture("arrays")).open("mem://set/splits.npz/absent").err().unwrap();
     assert!(e.cause().contains("no split \"absent\""), "{e}");
 }
 
@@ -162,15 +164,15 @@ fn a_few_array_samples_download_few_bytes() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
-    let store = Counted::of(folder.path());
+    let store = CountingStore::of(folder.path());
     for name in ["x.npy", "y.npz"] {
         store.bytes.store(0, Ordering::Relaxed);
-        let (local, there) =
+        let (local, remote) =
             (open(folder.path().join(name)).unwrap(), store.open(&format!("mem://set/{name}")).unwrap());
         let read = |source: &dyn Source, index: usize| {
             warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
         };
-        assert!([0, 40, 63].iter().all(|&index| read(&*local, index) == read(&*there, index)));
+        assert!([0, 40, 63].iter().all(|&index| read(&*local, index) == read(&*remote, index)));
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(bytes < 64 * ROW as u64 / 8, "{name}: {bytes} bytes");
     }
@@ -201,14 +203,14 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     }
     // Opening the local files writes their indexes, which the store then contains.
     let local_source = open(folder.path()).unwrap();
-    let store = Counted::of(folder.path());
-    let there = store.open("mem://set").unwrap();
-    assert_eq!((local_source.kind(), there.kind(), local_source.len()), ("tfrecord", "tfrecord", there.len()));
-    assert_eq!((local_source.classes(), local_source.fields()), (there.classes(), there.fields()));
+    let store = CountingStore::of(folder.path());
+    let remote = store.open("mem://set").unwrap();
+    assert_eq!((local_source.kind(), remote.kind(), local_source.len()), ("tfrecord", "tfrecord", remote.len()));
+    assert_eq!((local_source.classes(), local_source.fields()), (remote.classes(), remote.fields()));
     let read = |source: &dyn Source, index: usize| {
         warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
     };
-    assert!([0, 7, local_source.len() - 1].iter().all(|&index| read(&*local_source, index) == read(&*there, index)));
+    assert!([0, 7, local_source.len() - 1].iter().all(|&index| read(&*local_source, index) == read(&*remote, index)));
     let bytes = store.bytes.load(Ordering::Relaxed);
     assert!(bytes < store.objects.size() / 5, "{bytes} of {}", store.objects.size());
     let epoch = |loader: Loader| {
@@ -220,6 +222,6 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     let part = Options::new().store("mem", Arc::new(store.clone())).format("tfrecord").open("mem://set/train");
     assert_eq!(part.unwrap().len(), local_source.len());
 
-    let e = Counted::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
+    let e = CountingStore::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
     assert!(e.cause().contains("the loader has no cache to download them to"), "{e}");
 }

@@ -108,7 +108,9 @@ impl Zip {
         match self.parts.get_mut(part) {
             Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
             Some(_) => {
-                return Err(Error::config("zip: the prefix is empty: a dataset without a prefix keeps its field names"));
+                return Err(Error::config(
+                    "zip: the prefix is empty: a dataset without a prefix keeps its field names",
+                ));
             }
             None => {
                 return Err(Error::config(format!(
