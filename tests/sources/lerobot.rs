@@ -384,7 +384,10 @@ fn rows_that_contradict_the_metadata_fail() {
     let set = LeRobot::open_with(copy.path(), &LeRobotOptions::new().delta_indices("action", [0, 2]), &Options::new())
         .unwrap();
     let e = set.select_fields(&["action".to_owned()]).unwrap().read(0, &mut Vec::new()).unwrap_err().to_string();
-    assert!(e.contains("the frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"), "{e}");
+    assert!(
+        e.contains("says that frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"),
+        "{e}"
+    );
     let loose = LeRobotOptions::new().delta_indices("action", [0, 2]).tolerance_s(0.06);
     assert!(LeRobot::open_with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());
     let copy = writable("v21");

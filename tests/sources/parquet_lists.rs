@@ -35,7 +35,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Source, Some(&*path)));
     assert!(e.cause().starts_with("row group 0, column \"ones\": decoding the lists of a row group needs "), "{e}");
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
-    let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let need: usize = e.cause().split("needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");

@@ -28,7 +28,7 @@ use crate::progress::MeasurementBar;
 Examples:
   warpfeed bench images
   warpfeed bench train.lmdb --batch-size 256 --dtype f16 --layout nchw
-  warpfeed bench train.lmdb --step-ms 120     # simulate a training step of 120 ms
+  warpfeed bench train.lmdb --step-ms 120     # simulate a step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
   warpfeed bench train.lmdb --workers 4 --json | jq .samples_per_second")]
 pub(crate) struct Args {

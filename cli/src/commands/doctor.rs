@@ -31,7 +31,7 @@ use crate::size::bytes;
 #[command(after_help = "\
 Examples:
   warpfeed doctor train.lmdb
-  warpfeed doctor train.lmdb --step-ms 120   # simulate a training step of 120 ms
+  warpfeed doctor train.lmdb --step-ms 120   # simulate a step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
 The disk is measured only if the dataset is not yet cached in memory.

@@ -440,9 +440,9 @@ fn the_table_has_slot_waits_and_process_counters() {
     };
     let stats = Stats { slot_wait: stage(100, 2.5, 0), process, damaged_images: 2, ..loader() };
     let table = stats.to_string();
-    let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
+    let slot = table.lines().find(|line| line.starts_with("  slot wait ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();
-    assert_eq!(cells[1..5], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
+    assert_eq!(cells[2..6], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
     assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");

@@ -263,7 +263,7 @@ fn augmentations_round_trip_through_their_steps() {
         "resize",
         "cover",
         "pass",
-        "own",
+        "pad_to",
         "letter",
         "scale_j",
         "iou",

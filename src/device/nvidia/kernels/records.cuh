@@ -78,8 +78,7 @@ struct __align__(16) DecodeOps {
     u32 at;
     // Size of the image's data in the arena, in bytes.
     u32 bytes;
-    // Index of the image's first block, in the scratch memory for coefficients and in the one
-    // for planes.
+    // Index of the image's first block in the scratch memory, for coefficients and for planes.
     u32 block;
     // Number of MCUs per row of the whole image.
     u32 mcus;
@@ -99,14 +98,13 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Number of Huffman tables in the image's data.
     u32 tables;
-    // Index of the image in the batch that the record was written for. A copy of the record
+    // Index, in the batch, of the image that the record was written for. A copy of the record
     // for a different image keeps this value.
     u32 place;
     // Number of blocks in the window.
     u32 kept;
     Component parts[3];
-    // For each element of `parts`, the index of the DC table plus 256 times the index of the
-    // AC table.
+    // For each element of `parts`, the index of its DC table plus 256 times its AC table's.
     u32 choice[3];
     // Size of the longest segment in bytes.
     u32 longest;
@@ -121,19 +119,17 @@ struct __align__(16) DecodeOps {
     u32 fill;
     // The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
     u32 turned;
-    // Start and end of the range of columns, relative to the region, that is resized to the
-    // width of `shown`.
+    // Range of columns, relative to the region, that is resized to the width of `shown`.
     double across[2];
-    // Start and end of the range of rows, relative to the region, that is resized to the
-    // height of `shown`.
+    // Range of rows, relative to the region, that is resized to the height of `shown`.
     double down[2];
 };
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
 
 enum { JPEG = 1, YUV = 2 };
 
-// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they and
-// `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they
+// and `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
 struct YuvHead {
     u32 luma_weight;
     // Constant that is added to the weighted samples.
@@ -224,12 +220,11 @@ struct Warp {
 };
 static_assert(sizeof(Warp) == 36, "Warp");
 
-// A rectangle of the output that is filled with one value.
+// A rectangle of the output that is filled with one color.
 struct Erase {
     // The rectangle, in pixels of the output.
     Rect rect;
-    // Red, green and blue in the units of the batch: normalized floats, or 0 to 255 in a batch
-    // of bytes.
+    // Red, green and blue in the batch's units: normalized floats, or 0 to 255 for `u8`.
     float value[3];
 };
 static_assert(sizeof(Erase) == 28, "Erase");
