@@ -114,8 +114,7 @@ impl Index {
             format => return Err(Error::in_source(format!("unknown format {format:?}: expected MDS shards"))),
         }
         if number("version") != Some(2) {
-            let version = shard.get("version").unwrap_or(&serde_json::Value::Null);
-            return Err(Error::in_source(format!("unsupported MDS version {version}: expected version 2")));
+            return Err(Error::in_source("unsupported MDS version: expected version 2"));
         }
         let entry = serde_json::from_value(shard).map_err(|e| Error::in_source(e.to_string()))?;
         let Entry { column_names, column_encodings, column_sizes, compression, raw_data, zip_data, samples } = entry;
