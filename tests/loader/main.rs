@@ -1,6 +1,5 @@
 //! Tests the loader: options, fault handling, limits, statistics and traces.
 
-#[allow(unreachable_pub)]
 #[path = "../support/objects.rs"]
 mod objects;
 #[path = "../support/process.rs"]

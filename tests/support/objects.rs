@@ -10,9 +10,12 @@ use std::sync::{Arc, Mutex};
 use warpfeed::source::{Object, Store};
 use warpfeed::{Error, Result};
 
-/// The version number and the bytes of each object's newest version. Clones share the objects.
+/// The newest version of an object: its version number and its bytes.
+type Newest = (u64, Vec<u8>);
+
+/// The newest version of each object, by URL. Clones share the objects.
 #[derive(Clone, Default)]
-pub struct Objects(pub Arc<Mutex<BTreeMap<String, (u64, Vec<u8>)>>>);
+pub struct Objects(pub Arc<Mutex<BTreeMap<String, Newest>>>);
 
 impl Objects {
     /// Returns the files in `folder` and its subfolders, with URLs below `url`.
