@@ -116,8 +116,8 @@ impl Augment {
 
     /// Keeps each image at its original size, in the upper left corner of an output of `width` by
     /// `height` pixels, even if it is mirrored. The rest of the output has the [fill
-    /// color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size of
-    /// each image. A sample fails if its image is larger than the output, unless
+    /// color](Augment::fill). [`BatchInfo::image_areas`](crate::BatchInfo::image_areas) returns the
+    /// size of each image. A sample fails if its image is larger than the output, unless
     /// [`shrink_larger`](Augment::shrink_larger) is set.
     ///
     /// ```

@@ -26,9 +26,10 @@ pub trait Transform: Send + Sync {
     /// Changes `image` (`u8`, HWC, RGB) in place. Draw all random numbers from `rng`, so that the
     /// pixels depend only on the seed, the epoch and the sample.
     ///
-    /// `image` excludes the fill around it ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it
-    /// may be smaller than the images of the batch, for example with
-    /// [`Augment::pad_to`](crate::Augment::pad_to) or [`letterbox`](crate::Augment::letterbox).
+    /// `image` excludes the fill around it
+    /// ([`BatchInfo::image_areas`](crate::BatchInfo::image_areas)), so it may be smaller than the
+    /// images of the batch, for example with [`Augment::pad_to`](crate::Augment::pad_to) or
+    /// [`letterbox`](crate::Augment::letterbox).
     /// In three cases, `image` is the whole output: after geometric operations, if the output
     /// combines several images, and if the output includes the border of a
     /// [`random_crop`](crate::Augment::random_crop).
