@@ -128,8 +128,8 @@ static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
 
 enum { JPEG = 1, YUV = 2 };
 
-// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they
-// and `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+// Header of a video frame's data in the arena. Weights and `rounding` are signed; weights have
+// 20 fractional bits. Offsets are relative to the header. Sizes are in bytes.
 struct YuvHead {
     u32 luma_weight;
     // Constant that is added to the weighted samples.
