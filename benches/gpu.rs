@@ -223,7 +223,7 @@ impl Gpu {
                 let mut start = Instant::now();
                 for batch in batches.epoch(epoch) {
                     let batch = batch?;
-                    if batch.number() == 19 {
+                    if batch.batch_index() == 19 {
                         self.bench_stream.synchronize()?;
                         start = Instant::now();
                     }

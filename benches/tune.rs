@@ -168,10 +168,10 @@ impl<'a> Run<'a> {
         loop {
             for batch in self.batches.epoch(0) {
                 let batch = batch.unwrap();
-                sleep((self.step)(batch.number()));
+                sleep((self.step)(batch.batch_index()));
                 match start {
                     // Start the clock after 24 batches, when the pipeline is full.
-                    None if batch.number() >= 23 => start = Some(Instant::now()),
+                    None if batch.batch_index() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {
                         samples += batch.len();

@@ -94,7 +94,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture returned no graph")?;
     match batch_during_capture {
         Some(Err(e)) => println!("requested a batch during the capture: {e}"),
-        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.number()).into()),
+        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.batch_index()).into()),
         None => return Err("the epoch ended during the capture".into()),
     }
 
@@ -102,8 +102,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut steps = 1;
     for batch in epoch {
         let batch = batch?;
-        if batch.number() != steps {
-            return Err(format!("received batch {} instead of batch {steps}", batch.number()).into());
+        if batch.batch_index() != steps {
+            return Err(format!("received batch {} instead of batch {steps}", batch.batch_index()).into());
         }
         step.copy_batch(&batch)?;
         graph.launch()?;

@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         let first: Vec<_> = batch.ids().take(4).collect();
         println!(
             "batch {}: {:?}, samples {first:?}..., labels {:?}...",
-            batch.number(),
+            batch.batch_index(),
             batch.images(),
             &batch.labels()?[..4]
         );

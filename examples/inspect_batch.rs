@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     println!("images {:?}", batch.images());
     let values = batch.images().as_f16().expect("the loader delivers f16");
     println!("first values {:?}", &values[..4]);
-    for ((id, key), label) in batch.ids().zip(batch.keys()).zip(batch.labels()?) {
+    for ((id, key), label) in batch.ids().zip(batch.sample_keys()).zip(batch.labels()?) {
         println!("  sample {id:>4}  label {label}  {key}");
     }
     println!("{}", batches.stats());

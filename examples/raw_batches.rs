@@ -54,7 +54,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let fields: Vec<_> = batch.fields().filter_map(field).collect();
             let lengths: Vec<_> = fields.iter().map(|(name, view)| json!([name, view.bytes().len()])).collect();
             let ids: Vec<u64> = batch.ids().collect();
-            writeln!(out, "{}", json!({"epoch": epoch, "number": batch.number(), "ids": ids, "fields": lengths}))?;
+            writeln!(
+                out,
+                "{}",
+                json!({"epoch": epoch, "batch_index": batch.batch_index(), "ids": ids, "fields": lengths})
+            )?;
             for (_, view) in &fields {
                 out.write_all(view.bytes())?;
             }

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut epoch = batches.epoch(epoch);
         while let Some(batch) = epoch.next() {
             let batch = batch?;
-            println!("epoch {} batch {}: {:?}", batch.epoch(), batch.number(), batch.ids().collect::<Vec<_>>());
+            println!("epoch {} batch {}: {:?}", batch.epoch(), batch.batch_index(), batch.ids().collect::<Vec<_>>());
             std::thread::sleep(Duration::from_millis(50)); // a training step
             if rank.rank == 0 {
                 // A real program would save this with the model. The file is written atomically.

@@ -153,7 +153,7 @@ fn train_epoch(
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
         wait_events.push((request_event, record_event()?));
-        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
+        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.batch_index()))?;
         samples += batch.len();
         // The batch is dropped here, but its memory is not reused until these kernels have
         // finished.

@@ -22,7 +22,7 @@ def targets(batch: Any) -> dict[str, Any]:
     """Converts a batch for `DetectionTrainer.preprocess_batch` and the loss."""
     images, boxes = warpfeed.collate.yolo_targets(batch)
     annotations = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
-    return {"img": images, "im_file": batch.keys_of_samples, **annotations}
+    return {"img": images, "im_file": batch.sample_keys, **annotations}
 
 
 class Dataset(torch.utils.data.Dataset):  # type: ignore[type-arg]

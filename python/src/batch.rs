@@ -73,8 +73,8 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.ids().collect())
     }
 
-    fn keys(&self) -> Vec<String> {
-        match_either!(Delivered, &self.delivered, batch => batch.keys().map(str::to_owned).collect())
+    fn sample_keys(&self) -> Vec<String> {
+        match_either!(Delivered, &self.delivered, batch => batch.sample_keys().map(str::to_owned).collect())
     }
 
     fn texts(&self, name: &str) -> Vec<String> {
@@ -116,8 +116,8 @@ impl Batch {
     }
 
     #[getter]
-    fn number(&self) -> u64 {
-        match_either!(Delivered, &self.delivered, batch => batch.number())
+    fn batch_index(&self) -> u64 {
+        match_either!(Delivered, &self.delivered, batch => batch.batch_index())
     }
 
     fn __len__(&self) -> usize {

@@ -143,7 +143,7 @@ def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyp
         for batch in loader:
             named = batch.items() if isinstance(batch, dict) else zip(["image", "label"], batch, strict=True)
             fields = {name: np.asarray(field).tobytes() for name, field in named}
-            out.append((batch.epoch, batch.number, batch.ids, fields))
+            out.append((batch.epoch, batch.batch_index, batch.ids, fields))
     return out
 
 
@@ -157,7 +157,7 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
     while line := out.readline():
         head = json.loads(line)
         fields = {name: out.read(length) for name, length in head["fields"]}
-        batches.append((head["epoch"], head["number"], head["ids"], fields))
+        batches.append((head["epoch"], head["batch_index"], head["ids"], fields))
     return batches
 
 

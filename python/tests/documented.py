@@ -185,7 +185,7 @@ def hashed(value: Any, into: Any) -> None:
 
 def digest(batch: Any) -> str:
     into = hashlib.blake2b(digest_size=12)
-    facts = [getattr(batch, name, None) for name in ("epoch", "number", "ids", "valid")]
+    facts = [getattr(batch, name, None) for name in ("epoch", "batch_index", "ids", "valid")]
     hashed([*facts, batch], into)
     return into.hexdigest()
 

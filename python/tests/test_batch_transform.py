@@ -36,7 +36,7 @@ def test_a_pair_may_become_a_dict_and_a_dict_a_pair(mini: str) -> None:
     images, labels = next(iter(Loader(mini, **OPTIONS)))
     renamed = Loader(mini, batch_transform=lambda x, y: {"pixel_values": x, "labels": y}, **OPTIONS)
     batch = next(iter(renamed))
-    assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"] and batch.number == 0
+    assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"] and batch.batch_index == 0
     assert np.array_equal(batch["pixel_values"], images) and np.array_equal(batch["labels"], labels)
     steps = [lambda x, y: {"x": x, "y": y}, lambda fields: [fields["x"], fields["y"]], lambda x, y: (x, y + 1)]
     batch = next(iter(Loader(mini, batch_transform=steps, **OPTIONS)))
@@ -57,7 +57,7 @@ def test_a_transform_that_is_not_callable_is_refused(mini: str) -> None:
     def with_batch(images, labels, *, batch):  # type: ignore[no-untyped-def]
         return images, labels
 
-    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(with_batch\) requires .* parameter 'batch', but the loader passes only 'epoch', 'number' .* 'seed'; give"):
+    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(with_batch\) requires .* parameter 'batch', but the loader passes only 'epoch', 'batch_index' and 'seed'; give"):
         Loader(mini, batch_transform=with_batch, **OPTIONS)
 
 
@@ -81,15 +81,15 @@ def test_random_numbers_of_a_transform_continue_after_a_resume(mini: str) -> Non
 def test_a_transform_gets_its_named_parameters_and_seed(mini: str) -> None:
     received: list[tuple[int, int, int]] = []
 
-    def ask(images, labels, *, epoch, number, seed, scale=1.0):  # type: ignore[no-untyped-def]
-        received.append((epoch, number, seed))
+    def ask(images, labels, *, epoch, batch_index, seed, scale=1.0):  # type: ignore[no-untyped-def]
+        received.append((epoch, batch_index, seed))
         return images, labels
 
     for rank in range(2):
         loader = Loader(mini, seed=5, rank=rank, world_size=2, batch_transform=[ask, ask], **OPTIONS)
         for _ in range(2):
             for batch in loader:
-                assert received[-1][:2] == (batch.epoch, batch.number)
+                assert received[-1][:2] == (batch.epoch, batch.batch_index)
     seeds = [seed for _, _, seed in received]
     assert len(set(seeds)) == len(seeds) == 2 * 2 * 2 * 2 and all(0 <= seed < 1 << 63 for seed in seeds)
 

@@ -189,7 +189,7 @@ def test_additional_fields_make_the_batch_a_dict(mini: str) -> None:
     )
     for batch in loader:
         assert isinstance(batch, dict) and set(batch) == {"image", "label", "emb"} and batch["emb"].shape == (4, 2)
-        assert batch.keys_of_samples == [f"no/{i}" for i in batch.ids]
+        assert batch.sample_keys == [f"no/{i}" for i in batch.ids]
     mixed = Loader(
         mini,
         batch_size=16,

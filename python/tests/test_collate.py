@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "outp
 
 
 def summed(batch: Any) -> tuple[int, int, list[int], int]:
-    return batch.epoch, batch.number, batch.ids, int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
+    return batch.epoch, batch.batch_index, batch.ids, int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
 
 
 def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
@@ -33,7 +33,7 @@ class _Named(dict[str, Any]):
 
 def _dict(batch: Any) -> Any:
     named = _Named(image=batch.images, label=batch.labels)
-    named.epoch, named.number, named.ids = batch.epoch, batch.number, batch.ids  # type: ignore[attr-defined]
+    named.epoch, named.batch_index, named.ids = batch.epoch, batch.batch_index, batch.ids  # type: ignore[attr-defined]
     return named
 
 
@@ -52,7 +52,7 @@ def test_collate_works_with_resume_replay_and_processes(mini: str) -> None:
 
 def test_collate_runs_after_transforms_with_all_properties(mini: str) -> None:
     def seen(batch: Any) -> Any:
-        assert batch.valid.tolist() == [True] * 16 and len(batch.keys_of_samples) == 16 and batch.mixing is None
+        assert batch.valid.tolist() == [True] * 16 and len(batch.sample_keys) == 16 and batch.mixing is None
         return {"x": batch["pixels"], "size": batch.field_types, "labels": batch["labels"]}
 
     renamed = Loader(
@@ -66,7 +66,7 @@ def test_collate_runs_after_transforms_with_all_properties(mini: str) -> None:
 
 
 def wrong(batch: Any) -> Any:
-    raise {0: ValueError("too few boxes"), 1: StopIteration("done")}[batch.number]
+    raise {0: ValueError("too few boxes"), 1: StopIteration("done")}[batch.batch_index]
 
 
 def test_an_exception_names_the_batch_and_is_the_cause(mini: str) -> None:

@@ -84,7 +84,7 @@ def test_a_sample_is_not_augmented_and_skips_no_batch(mini: str) -> None:
     first = next(batches := iter(loader))
     again = [loader.sample(id) for id in first.ids]
     assert [sample["label"] for sample in again] == first.labels.tolist()
-    assert [sample["key"] for sample in again] == first.keys_of_samples
+    assert [sample["key"] for sample in again] == first.sample_keys
     assert all(sample["image"].shape[2] == 3 for sample in again)
     resize = Augment.resize(again[0]["image"].shape[:2])
     full = Loader(mini, batch_size=1, augment=resize, subset=first.ids[:1], output="numpy")
@@ -100,7 +100,7 @@ def test_a_dataset_keeps_sample_numbers_in_a_subset() -> None:
     [batch] = loader
     assert batch.ids == [4, 1, 5] == loader.dataset.indices
     assert [loader.dataset[id]["id"] for id in batch.ids] == batch.ids
-    assert loader.dataset[np.int64(4)]["key"] == loader.sample(batch.ids[0])["key"] == batch.keys_of_samples[0]
+    assert loader.dataset[np.int64(4)]["key"] == loader.sample(batch.ids[0])["key"] == batch.sample_keys[0]
     assert loader.dataset[-1]["id"] == 5 and loader.dataset.labels().tolist() == [-1, 1, -1, -1, 0, 1]
     for outside in (0, 2, -6):
         with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3 samples; dataset.indices"):
@@ -142,10 +142,10 @@ def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> Non
     labels, allowed, seen = loader.dataset.labels(), set(range(20) if subset is None else subset), set()
     for batch in loader:
         stored = [loader.sample(id) for id in batch.ids]
-        assert batch.keys_of_samples == [sample["key"] for sample in stored] == [f"k{id}" for id in batch.ids]
+        assert batch.sample_keys == [sample["key"] for sample in stored] == [f"k{id}" for id in batch.ids]
         assert batch.labels.tolist() == [sample["label"] for sample in stored] == labels[batch.ids].tolist()
         assert (batch.images == np.array([sample["image"] for sample in stored])).all()
-        assert [loader.dataset[id]["key"] for id in batch.ids] == batch.keys_of_samples
+        assert [loader.dataset[id]["key"] for id in batch.ids] == batch.sample_keys
         seen |= set(batch.ids)
     assert seen and seen <= allowed
     if choice == "weights":

@@ -40,7 +40,7 @@ NEWEST = OUT / "newest"     # contains the path or the state of the newest compl
 def named(batch):
     # Lightning rebuilds batches from their fields, so pass the metadata as fields.
     return {"image": batch["image"], "label": batch["label"], "valid": batch.valid, "ids": batch.ids,
-            "step": batch.epoch * BATCHES + batch.number}
+            "step": batch.epoch * BATCHES + batch.batch_index}
 
 def open_loader():
     return warpfeed.Loader(sys.argv[1], global_batch_size=GLOBAL, shuffle=True, seed=7, augment=warpfeed.Augment.train(32),

@@ -59,7 +59,7 @@ def test_masks_of_a_sibling_folder_match_pillow(tmp_path: Path, pil: Any) -> Non
     save("deep.tif", pil.fromarray(mask_of(22).astype(np.uint16) * 200))
     loader = Loader(write_blank_images(tmp_path / "images", sorted(names)), masks="masks", fields={"mask": Mask("i64")}, **OPTIONS)
     [batch] = loader
-    for key, mask in zip(batch.keys_of_samples, batch["mask"], strict=True):
+    for key, mask in zip(batch.sample_keys, batch["mask"], strict=True):
         assert np.array_equal(mask, expected[names.index(key)]), key
     target = tmp_path / "packed.tar"
     warpfeed.pack(tmp_path / "images", target, masks="masks")

@@ -61,7 +61,7 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
             retained.append(batch)
     assert raised.value.kind == "timeout" and len(retained) == 4
     del retained[0], batch
-    assert next(it).number == 4
+    assert next(it).batch_index == 4
 
 
 def test_held_labels_keep_no_batch_alive(packed: str) -> None:
@@ -139,7 +139,7 @@ def test_a_newer_iterator_takes_over(packed: str) -> None:
     first = next(new)
     with pytest.raises(WarpfeedError, match="a newer iterator"):
         next(old)
-    assert first.number == 0 and len(list(new)) == 3 and list(new) == []
+    assert first.batch_index == 0 and len(list(new)) == 3 and list(new) == []
 
 
 def test_memory_does_not_grow(packed: str) -> None:

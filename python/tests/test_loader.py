@@ -23,7 +23,7 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
 
 
 def rest(batches) -> list[tuple[int, int, bytes]]:  # type: ignore[no-untyped-def]
-    return [(batch.epoch, batch.number, np.asarray(batch.images).tobytes()) for batch in batches]
+    return [(batch.epoch, batch.batch_index, np.asarray(batch.images).tobytes()) for batch in batches]
 
 
 def test_epoch_from_delivers_the_rest_of_the_epoch(mini: str) -> None:
@@ -106,9 +106,9 @@ def test_a_sampler_sees_the_state_at_the_start_of_its_epoch(mini: str, epochs: i
     each = -(-40 // size)
     for epoch in range(4):
         for number, batch in enumerate(loader):
-            assert (batch.epoch, batch.number) == (epoch, number)
+            assert (batch.epoch, batch.batch_index) == (epoch, number)
             assert batch.ids == [(shift + i) % 64 for i in range(40)][number * size :][:size]
-            delivered.append(batch.number)
+            delivered.append(batch.batch_index)
             # Give the loader time to prepare the next epoch.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
@@ -242,7 +242,7 @@ def test_a_replay_does_not_end_an_iterator_that_began_after_it(mini: str) -> Non
     hook.append(True)
     with pytest.raises(WarpfeedError, match="a newer iterator"):
         loader.replay(1)
-    assert begun and next(begun[0]).number == 1
+    assert begun and next(begun[0]).batch_index == 1
 
 
 def test_a_prefetched_sampler_raises_its_exception_once(mini: str) -> None:

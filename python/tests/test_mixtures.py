@@ -65,7 +65,7 @@ def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) ->
                 step += 1
                 if change is not None:
                     for rank in ranks:
-                        change(rank, epoch, batches[0].number)
+                        change(rank, epoch, batches[0].batch_index)
         states = [json.dumps(rank.state_dict()) for rank in ranks]
         assert len(set(states)) == 1, "the states of the ranks differ"
         state = json.loads(states[0])
@@ -144,7 +144,7 @@ def test_changed_weights_apply_from_the_stated_batch_on() -> None:
     results = []
     for batch in changed:
         results.append(list(batch.ids))
-        if batch.number == 1:
+        if batch.batch_index == 1:
             assert changed.set_weights(np.array(new), after=2) == (0, 4)
     assert results == old_ids[:4] + new_ids[4:]
     copy = pickle.loads(pickle.dumps(changed))
@@ -168,7 +168,7 @@ train = loader(data, seed=8, global_batch_size=12, rank=rank, world_size=world, 
 step = 0
 while train.epoch < 6:
     for batch in train:
-        step = batch.epoch * len(train) + batch.number
+        step = batch.epoch * len(train) + batch.batch_index
         ids = [id for id, valid in zip(batch.ids, batch.valid) if valid]
         with open(f"{folder}/{step}.{rank}.{world}.new", "w") as file:
             json.dump(ids, file)

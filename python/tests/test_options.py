@@ -236,7 +236,7 @@ def test_earlier_attribute_names_suggest_the_new_one(mini: str) -> None:
 
 
 #: Names in `_other_names` that are neither options of a loader nor exported.
-ATTRIBUTES = {"field_types", "image_sizes", "skip_checksums", "unpadded_images"}
+ATTRIBUTES = {"batch_index", "field_types", "image_sizes", "sample_keys", "skip_checksums", "unpadded_images"}
 
 
 def test_the_table_of_other_names_has_only_other_names() -> None:

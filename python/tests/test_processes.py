@@ -51,12 +51,12 @@ def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         it = iter(loader)
         try:
-            print(next(it).number, next(it).number, flush=True)
+            print(next(it).batch_index, next(it).batch_index, flush=True)
             next(it)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         go.set()
-        print(next(it).number)
+        print(next(it).batch_index)
         """
     )
     program = subprocess.Popen([sys.executable, "-c", code, image], stdout=subprocess.PIPE, text=True)

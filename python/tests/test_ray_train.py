@@ -69,7 +69,7 @@ def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
             history, restored = state["history"], 1
         while loader.epoch < epochs:
             for batch in loader:
-                step = batch.epoch * len(loader) + batch.number
+                step = batch.epoch * len(loader) + batch.batch_index
                 if (step, rank, restored) == (killed, 1, 0):
                     os.kill(os.getpid(), signal.SIGKILL)
                 with tempfile.TemporaryDirectory() as folder:

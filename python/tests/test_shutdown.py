@@ -236,7 +236,7 @@ def test_a_caught_sample_error_leaves_the_next_batch() -> None:
         batches, came, failed = iter(loader), [], []
         while True:
             try:
-                came.append(next(batches).number)
+                came.append(next(batches).batch_index)
             except StopIteration:
                 break
             except WarpfeedError as e:
@@ -254,7 +254,7 @@ def test_ids_and_keys_belong_to_the_samples_of_the_batch() -> None:
     loader = Loader(Bad(40), retries=0, max_skipped=5, shuffle=True, seed=3, **OPTIONS)
     seen = []
     for batch in loader:
-        for row, (id, key, valid) in enumerate(zip(batch.ids, batch.keys_of_samples, batch.valid, strict=True)):
+        for row, (id, key, valid) in enumerate(zip(batch.ids, batch.sample_keys, batch.valid, strict=True)):
             assert batch.images[row, 0, 0].tolist() == [id % 256, id * 7 % 256, id * 31 % 256] and key == str(id)
             seen += [id] if valid else []
     assert sorted(seen) == [id for id in range(40) if id not in (9, 30)]
@@ -270,7 +270,7 @@ def test_a_failing_log_handler_loses_no_batch(capfd: pytest.CaptureFixture[str])
     logging.getLogger("warpfeed").addHandler(handler)
     try:
         loader = Loader(Bad(40), retries=0, max_skipped=5, **OPTIONS)
-        assert [batch.number for batch in loader] == list(range(10)) and len(loader.sample_errors()) == 2
+        assert [batch.batch_index for batch in loader] == list(range(10)) and len(loader.sample_errors()) == 2
     finally:
         logging.getLogger("warpfeed").removeHandler(handler)
     assert "the handler is broken" in capfd.readouterr().err
@@ -320,7 +320,7 @@ def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple
     for epoch in range(first, 3):
         loader.set_epoch(epoch)
         for batch in loader:
-            seen.append((batch.epoch, batch.number))
+            seen.append((batch.epoch, batch.batch_index))
             state = epoch, copy.deepcopy(loader.state_dict())
             if len(seen) == stop:
                 return seen, state

@@ -89,7 +89,7 @@ def test_threads_read_the_same_batch_concurrently(packed: str) -> None:
         def read(number: int, shared: list[Any] = shared) -> tuple[Any, list[int], list[str]]:
             tensor = shared[0].images
             array = np.from_dlpack(tensor) if number % 2 else np.asarray(tensor)
-            return array, shared[0].ids, shared[0].keys_of_samples
+            return array, shared[0].ids, shared[0].sample_keys
 
         arrays = run_concurrently(read)
         for array, ids, keys in arrays:
@@ -135,7 +135,7 @@ def test_threads_that_begin_epochs_exclude_each_other(packed: str) -> None:
         for _ in range(20):
             try:
                 for batch in loader:
-                    begun += batch.number == 0
+                    begun += batch.batch_index == 0
                     assert len(batch.ids) <= 8 and batch.ids[0] >= batch.epoch % 7
             except WarpfeedError as e:
                 assert "a newer iterator" in str(e)
@@ -298,7 +298,7 @@ def test_a_signal_handler_may_call_a_loader_during_a_wait(call: str) -> None:
         signal.signal(signal.SIGALRM, handle)
         interrupt(0.2)
         try:
-            print(next(it).number)
+            print(next(it).batch_index)
         except warpfeed.WarpfeedError as e:
             print("closed" in str(e))
         """
@@ -545,7 +545,7 @@ def test_ctrl_c_reaches_a_second_waiter_and_after_a_replay() -> None:
         source.go.set()
         other.join()
         loader.set_epoch(0)
-        print(next(iter(loader)).number)
+        print(next(iter(loader)).batch_index)
         """
         )
     )
@@ -639,7 +639,7 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
         del it
     gone = weakref.ref(held)
     gc.collect()
-    assert gone() is not None and next(iter(held.loader)).number == 0
+    assert gone() is not None and next(iter(held.loader)).batch_index == 0
     del held
     gc.collect()
     assert gone() is None

@@ -32,7 +32,7 @@ def all_clips(data: Any, **options: Any) -> dict[str, Any]:
     """Returns the clip of each key in the first epoch."""
     results = {}
     for batch in loader(data, **options):
-        results.update(zip(batch.keys_of_samples, np.array(batch["video"])))
+        results.update(zip(batch.sample_keys, np.array(batch["video"])))
     return results
 
 

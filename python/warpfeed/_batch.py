@@ -48,9 +48,9 @@ class _BatchProperties(_other_names.EarlierNames):
         return int(self._require_native().epoch)
 
     @property
-    def number(self) -> int:
+    def batch_index(self) -> int:
         """Index of the batch within its epoch, starting at 0."""
-        return int(self._require_native().number)
+        return int(self._require_native().batch_index)
 
     @property
     def ids(self) -> list[int]:
@@ -60,10 +60,10 @@ class _BatchProperties(_other_names.EarlierNames):
         return list(self._require_native().ids())
 
     @property
-    def keys_of_samples(self) -> list[str]:
+    def sample_keys(self) -> list[str]:
         """The key of each sample, such as ``n01440764/n01440764_10026``. If a sample was skipped,
         this is the key of its replacement."""
-        return list(self._require_native().keys())
+        return list(self._require_native().sample_keys())
 
     @property
     def valid(self) -> Any:
@@ -133,8 +133,8 @@ class _CopiedProperties:
     """A copy of a native batch's properties. The copy does not keep the batch alive."""
 
     def __init__(self, native: Any) -> None:
-        self.epoch, self.number = native.epoch, native.number
-        for method in ("ids", "keys", "valid", "mixing", "image_rects"):
+        self.epoch, self.batch_index = native.epoch, native.batch_index
+        for method in ("ids", "sample_keys", "valid", "mixing", "image_rects"):
             value = getattr(native, method)()
             setattr(self, method, lambda value=value: value)
 

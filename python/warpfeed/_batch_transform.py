@@ -13,7 +13,7 @@ __all__ = ["BatchTransform", "Collate", "Fields"]
 Fields = Union[tuple[Any, Any], dict[str, Any]]
 
 #: Keyword-only parameters that the loader passes if a function has them.
-_PARAMETERS = ("epoch", "number", "seed")
+_PARAMETERS = ("epoch", "batch_index", "seed")
 
 
 class BatchTransform:
@@ -40,19 +40,19 @@ class BatchTransform:
             WarpfeedError: if a function raises an exception, which becomes the cause, or if a
                 function does not return a batch.
         """
-        epoch, number = batch.epoch, batch.number
+        epoch, batch_index = batch.epoch, batch.batch_index
         for index, (f, requested, name) in enumerate(self._steps):
             extra: dict[str, int] = {}
             if requested:
-                available = {"epoch": epoch, "number": number}
+                available = {"epoch": epoch, "batch_index": batch_index}
                 if "seed" in requested:
-                    available["seed"] = _seed(seed, epoch, number, rank, index)
+                    available["seed"] = _seed(seed, epoch, batch_index, rank, index)
                 extra = {key: available[key] for key in requested}
             try:
                 fields = _as_fields(f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra))
             # This includes StopIteration, which would otherwise end the user's loop silently.
             except Exception as e:
-                raise batch_error(name, epoch, number, batch.ids(), e) from e
+                raise batch_error(name, epoch, batch_index, batch.ids(), e) from e
         return fields
 
 
@@ -71,7 +71,7 @@ class Collate:
         try:
             return self._f(batch)
         except Exception as e:
-            raise batch_error(self._name, batch.epoch, batch.number, batch.ids, e) from e
+            raise batch_error(self._name, batch.epoch, batch.batch_index, batch.ids, e) from e
 
 
 def name_of(f: Any) -> str:
@@ -80,10 +80,10 @@ def name_of(f: Any) -> str:
     return getattr(f, "__qualname__", None) or type(f).__qualname__
 
 
-def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
+def batch_error(name: str, epoch: int, batch_index: int, ids: list[int], e: Exception) -> WarpfeedError:
     """Returns the error to raise after the function `name` raised `e` for a batch."""
     samples = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-    location = f"{name} at batch {number} of epoch {epoch} (samples {samples})"
+    location = f"{name} at batch {batch_index} of epoch {epoch} (samples {samples})"
     return WarpfeedError(f"{location}: {type(e).__name__}: {e}", "transform")
 
 
@@ -101,16 +101,16 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
         elif parameter.default is inspect.Parameter.empty:
             raise TypeError(
                 f"{name} requires the keyword-only parameter {parameter.name!r}, but the loader passes only 'epoch', "
-                "'number' (of the batch) and 'seed'; give the parameter a default"
+                "'batch_index' and 'seed'; give the parameter a default"
             )
     return requested
 
 
-def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
+def _seed(seed: int, epoch: int, batch_index: int, rank: int, index: int) -> int:
     """Returns a 63-bit seed that differs for each batch, rank and function."""
     import hashlib  # slow to import, because it loads OpenSSL
 
-    text = f"{seed} {epoch} {number} {rank} {index}".encode()
+    text = f"{seed} {epoch} {batch_index} {rank} {index}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 

@@ -113,16 +113,16 @@ class Loader(_other_names.EarlierNames):
         batch_transform: a function that is called on whole batches, or a list of functions that are
             called one after another: ``f(images, labels)``, or ``f(fields)`` if the batch is a
             dict. Each function must return a pair ``(images, labels)`` or a dict. A function may
-            have the keyword-only parameters ``epoch``, ``number`` (the index of the batch within
-            its epoch) and ``seed``, as in ``def f(images, labels, *, seed)``. ``seed`` differs for
-            each function, batch and rank, and does not change when a run is resumed. If a function
-            raises an exception, the loader raises a :class:`WarpfeedError` that names the batch and
-            has the exception as its cause.
+            have the keyword-only parameters ``epoch``, ``batch_index`` (within its epoch) and
+            ``seed``, as in ``def f(images, labels, *, seed)``. ``seed`` differs for each function,
+            batch and rank, and does not change when a run is resumed. If a function raises an
+            exception, the loader raises a :class:`WarpfeedError` that names the batch and has the
+            exception as its cause.
         collate: a function ``f(batch)``. The loader yields its result instead of the batch.
             ``collate`` is called after ``batch_transform``. ``batch`` is a dict of all fields,
-            including ``image`` and ``label``, and has ``epoch``, ``number``, ``ids``, ``valid`` and
-            the other properties of a batch. Exceptions are reported as for ``batch_transform``.
-            :mod:`warpfeed.collate` provides ready-made functions.
+            including ``image`` and ``label``, and has ``epoch``, ``batch_index``, ``ids``,
+            ``valid`` and the other properties of a batch. Exceptions are reported as for
+            ``batch_transform``. :mod:`warpfeed.collate` provides ready-made functions.
 
     Args: Order
         shuffle: whether each epoch uses a new random order; False by default.

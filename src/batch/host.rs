@@ -241,7 +241,7 @@ impl Drop for HostBatch {
 impl std::fmt::Debug for HostBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("HostBatch");
-        debug.field("epoch", &self.epoch()).field("number", &self.number());
+        debug.field("epoch", &self.epoch()).field("batch_index", &self.batch_index());
         for field in self.fields() {
             debug.field(&field.name, &self.field(&field.name));
         }

@@ -28,12 +28,12 @@ pub(crate) struct Header {
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
     /// Index within the epoch.
-    pub(crate) number: u64,
+    pub(crate) batch_index: u64,
     /// Position of the run's next batch, or `None` if this is the last one. After the last batch of
     /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
     /// impossible to prepare.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema. It depends only on `epoch` and `number`.
+    /// Index of the batch's schema. It depends only on `epoch` and `batch_index`.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
     /// `None` if the samples are not mixed.
@@ -137,8 +137,8 @@ impl BatchInfo {
     }
 
     /// Returns the index of the batch within its epoch, starting at 0.
-    pub fn number(&self) -> u64 {
-        self.header.number
+    pub fn batch_index(&self) -> u64 {
+        self.header.batch_index
     }
 
     /// Returns the source index of each sample. For a skipped sample, this is the index of its
@@ -149,7 +149,7 @@ impl BatchInfo {
 
     /// Returns the key of each sample, such as `n01440764/n01440764_10026`. For a skipped sample,
     /// returns the key of its replacement.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
+    pub fn sample_keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
 

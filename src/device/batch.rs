@@ -156,7 +156,7 @@ impl<G: Gpu> DeviceBatch<G> {
 impl<G: Gpu> fmt::Debug for DeviceBatch<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug_struct = f.debug_struct("DeviceBatch");
-        debug_struct.field("epoch", &self.epoch()).field("number", &self.number());
+        debug_struct.field("epoch", &self.epoch()).field("batch_index", &self.batch_index());
         for (index, array) in self.spec().delivered() {
             debug_struct.field(&array.field.name, &self.tensor(index));
         }

@@ -88,7 +88,7 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
 }
 
 fn batch(batch: &HostBatch) -> String {
-    let mut line = format!("{}/{}", batch.epoch(), batch.number());
+    let mut line = format!("{}/{}", batch.epoch(), batch.batch_index());
     for place in 0..batch.len() {
         let (id, valid) = (batch.ids().nth(place).unwrap(), batch.valid().nth(place).unwrap());
         write!(line, " {id}{}", if valid { "" } else { "*" }).unwrap();
@@ -143,7 +143,7 @@ impl Run<'_> {
                 match next {
                     Ok(next) => {
                         lines.push(batch(&next));
-                        self.observations.keys.push(next.ids().zip(next.keys().map(str::to_owned)).collect());
+                        self.observations.keys.push(next.ids().zip(next.sample_keys().map(str::to_owned)).collect());
                     }
                     Err(e) => lines.push(self.error(&e)),
                 }

@@ -9,7 +9,7 @@ fn describe(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
     let views: Vec<_> = batch.fields().filter_map(|field| batch.field(&field.name)).collect();
     let mut lines = String::new();
-    for (place, ((id, key), valid)) in batch.ids().zip(batch.keys()).zip(batch.valid()).enumerate() {
+    for (place, ((id, key), valid)) in batch.ids().zip(batch.sample_keys()).zip(batch.valid()).enumerate() {
         let mut hasher = crc32fast::Hasher::new();
         for bytes in views.iter().map(|view| view.bytes()) {
             let size = bytes.len() / batch.len();

@@ -65,10 +65,10 @@ fn labels_ids_and_keys_belong_to_their_images() {
     let ids: Vec<u64> = batch.ids().collect();
     assert_eq!(batch.labels().unwrap(), ids.iter().map(|id| *id as i64 % 10).collect::<Vec<_>>());
     assert_eq!(
-        batch.keys().collect::<Vec<_>>(),
+        batch.sample_keys().collect::<Vec<_>>(),
         ids.iter().map(|i| format!("class{}/{i:06}", i % 10)).collect::<Vec<_>>()
     );
-    assert_eq!((batch.epoch(), batch.number(), batch.len()), (0, 0, 7));
+    assert_eq!((batch.epoch(), batch.batch_index(), batch.len()), (0, 0, 7));
     assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "soft labels were not requested");
     let batch = first(loader(NumberSource::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
@@ -174,9 +174,10 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                 let plain = reference_epoch(&source, NumberCodec, &augment, Some(SEED), epoch, 7);
                 for (batch, plain) in batches.epoch(epoch).zip(plain) {
                     let batch = batch.unwrap();
-                    let mixing = mix.draw(SEED, epoch, batch.number(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
+                    let mixing =
+                        mix.draw(SEED, epoch, batch.batch_index(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
                     let ops = |i: usize| {
-                        let id = order.index(epoch, batch.number() * 7 + i as u64);
+                        let id = order.index(epoch, batch.batch_index() * 7 + i as u64);
                         let (mut ops, partner) =
                             (erased(&source, &augment, SEED, epoch, id), Mixing::partner(i, batch.len()));
                         match mixing.cut {
@@ -190,7 +191,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                         reference::convert(&plain.images, &ops, (SIDE, SIDE), dtype, layout, Normalize::IMAGENET);
                     let actual = batch.images().bytes();
                     let differing = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
-                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
+                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.batch_index());
                     assert_eq!((actual.len(), differing), (expected.len(), 0), "{what}: (length, mismatched bytes)");
                 }
             }
@@ -372,7 +373,7 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
         let ops: Vec<Ops> = (0..7).map(ops).collect();
         assert!(ops.iter().any(|ops| ops.erase.is_some()));
         let expected = reference::convert(&pixels, &ops, (SIDE, SIDE), Dtype::F16, Layout::Nhwc, Normalize::UNIT);
-        assert!(batch.images().bytes() == expected, "batch {}", batch.number());
+        assert!(batch.images().bytes() == expected, "batch {}", batch.batch_index());
     }
 }
 

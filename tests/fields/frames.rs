@@ -207,8 +207,10 @@ fn the_frames_are_an_axis_of_each_array() {
     ] {
         assert_eq!(batch.field(name).unwrap().shape(), shape, "{name}");
     }
-    let counts: Vec<_> =
-        batch.keys().flat_map(|key| (0..3).map(move |frame| (frame + key.parse::<i64>().unwrap()) % 4)).collect();
+    let counts: Vec<_> = batch
+        .sample_keys()
+        .flat_map(|key| (0..3).map(move |frame| (frame + key.parse::<i64>().unwrap()) % 4))
+        .collect();
     assert_eq!(batch.counts("boxes").unwrap(), counts);
 }
 

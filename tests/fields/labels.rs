@@ -163,7 +163,7 @@ fn each_batch_tracks_whether_it_has_labels() {
     for epoch in 0..2 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            assert_eq!(batch.labels().is_ok(), batch.number() % 2 == 1, "batch {}", batch.number());
+            assert_eq!(batch.labels().is_ok(), batch.batch_index() % 2 == 1, "batch {}", batch.batch_index());
         }
     }
 }

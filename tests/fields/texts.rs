@@ -64,7 +64,7 @@ fn packing_keeps_texts_even_without_images_and_arrays() {
             let only = || Loader::source(open(&target).unwrap()).drop_field("image").drop_field("label").batch_size(4);
             for batch in only().field("caption", Text::new()) {
                 let batch = batch.unwrap();
-                let expected: Vec<String> = batch.keys().map(|key| text(key.parse().unwrap())).collect();
+                let expected: Vec<String> = batch.sample_keys().map(|key| text(key.parse().unwrap())).collect();
                 assert_eq!(batch.texts("caption").unwrap().collect::<Vec<_>>(), expected);
             }
         }

@@ -221,7 +221,7 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         let batches = saved.loader.clone().resume(state.clone()).into_iter();
         for (number, batch) in (state.batch()..).zip(batches).take(3) {
             match batch {
-                Ok(batch) => assert_eq!((batch.epoch(), batch.number()), (state.epoch(), number)),
+                Ok(batch) => assert_eq!((batch.epoch(), batch.batch_index()), (state.epoch(), number)),
                 Err(e) => assert!(!saved.sound, "{e}"),
             }
         }

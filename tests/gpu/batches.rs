@@ -45,11 +45,11 @@ fn batches_on_the_device_equal_those_of_the_host() {
             let mut number = 0;
             for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
                 let (a, b): (_, CudaBatch) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.epoch(), b.number(), b.len()), (epoch, number, a.len()));
+                assert_eq!((b.epoch(), b.batch_index(), b.len()), (epoch, number, a.len()));
                 assert_eq!(a.images().shape(), b.images().shape());
                 assert!(a.ids().eq(b.ids()) && a.valid().eq(b.valid()));
                 assert!(b.images().download().unwrap() == a.images().bytes(), "{dtype:?} {layout:?} batch {number}");
-                assert!(a.keys().eq(b.keys()) && a.mixing().is_none() && b.mixing().is_none());
+                assert!(a.sample_keys().eq(b.sample_keys()) && a.mixing().is_none() && b.mixing().is_none());
                 assert_eq!(integers(b.labels().unwrap().download().unwrap()), a.labels().unwrap());
                 number += 1;
             }
@@ -86,8 +86,8 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
             let (mut number, mut mixed) = (0, 0);
             for (a, b) in host.epoch(3).zip(device.epoch(3)) {
                 let (a, b) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
-                assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
+                assert_eq!((b.batch_index(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
+                assert!(a.ids().eq(b.ids()) && a.sample_keys().eq(b.sample_keys()), "{what}");
                 let (actual, expected) = (b.images().download().unwrap(), a.images().bytes());
                 let differing = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
                 assert_eq!(
@@ -122,7 +122,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
         for name in names {
             let (actual, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(actual.shape(), expected.shape(), "{name}");
-            assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+            assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.batch_index());
         }
         batches += 1;
     }
@@ -162,7 +162,7 @@ fn device_fields_equal_host_fields_for_any_image_count() {
             for name in names {
                 let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
                 assert_eq!(actual.shape(), expected.shape(), "{name}");
-                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.batch_index());
             }
             assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
             batches += 1;
@@ -207,7 +207,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
             for name in ["mask", "boxes", "boxes.count", "boxes.class", "spots"] {
                 let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
                 assert_eq!((actual.shape(), actual.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
-                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.batch_index());
             }
             batches += 1;
         }
@@ -247,7 +247,7 @@ fn mixed_batches_have_mixed_labels() {
         let mut mixed = open(Augment::pass_through(32, 32).mix(mix.clone())).cuda(&stream).unwrap();
         for (a, b) in plain.epoch(2).zip(mixed.epoch(2)) {
             let (a, b) = (a.unwrap(), b.unwrap());
-            let mixing = mix.draw(3, 2, a.number(), warpfeed::decode::Size::new(32, 32)).unwrap();
+            let mixing = mix.draw(3, 2, a.batch_index(), warpfeed::decode::Size::new(32, 32)).unwrap();
             let floats =
                 |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|v| f32::from_ne_bytes(*v)).collect::<Vec<_>>();
             let (x, y) = (floats(a.images().download().unwrap()), floats(b.images().download().unwrap()));
@@ -269,7 +269,7 @@ fn mixed_batches_have_mixed_labels() {
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
                         Some(_) => first,
                     };
-                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
+                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.batch_index());
                 }
             }
         }
@@ -312,7 +312,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     drop((batch, labels));
     // The exported tensor still occupies one of the four slots.
     let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
-    assert_eq!(batches[2].number(), 3);
+    assert_eq!(batches[2].batch_index(), 3);
     drop((batches, epoch));
     let mut epoch = device.epoch(1);
     let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
@@ -320,7 +320,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let raw = images.into_raw();
     // SAFETY: the deleter is called once, as DLPack requires.
     unsafe { (*raw).deleter.unwrap()(raw) };
-    assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
+    assert_eq!(epoch.next().unwrap().unwrap().batch_index(), 3);
     drop(batches);
 }
 
@@ -360,7 +360,7 @@ fn no_batch_is_torn_stale_or_out_of_order() {
                 .unwrap();
             }
             let (ptr, words) = (batch.images().device_ptr(), (batch.images().len() * 2 / 4) as u64);
-            let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
+            let mut slot = sums.slice_mut(batch.batch_index() as usize..=batch.batch_index() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
             // SAFETY: the arguments are a pointer, a count and a pointer to one `u64`, as the

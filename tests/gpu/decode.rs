@@ -79,11 +79,11 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
                 let each = expected.len() / a.len();
                 let keys: Vec<_> = (0..a.len())
                     .filter(|i| expected[i * each..][..each] != actual[i * each..][..each])
-                    .map(|i| a.keys().nth(i).unwrap().to_owned())
+                    .map(|i| a.sample_keys().nth(i).unwrap().to_owned())
                     .collect();
                 panic!("{what}, {decode_on:?}, batch {count} of epoch {epoch}: samples {keys:?} differ");
             }
-            assert!(a.valid().eq(b.valid()) && a.keys().eq(b.keys()), "{what}");
+            assert!(a.valid().eq(b.valid()) && a.sample_keys().eq(b.sample_keys()), "{what}");
             count += 1;
         }
         assert!(count > 0);

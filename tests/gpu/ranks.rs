@@ -19,12 +19,12 @@ type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {
     let sum = checksum(batch.images().bytes());
-    (batch.epoch(), batch.number(), batch.ids().collect(), batch.valid().collect(), sum)
+    (batch.epoch(), batch.batch_index(), batch.ids().collect(), batch.valid().collect(), sum)
 }
 
 fn seen_on_device(batch: &CudaBatch) -> Seen {
     let sum = checksum(&batch.images().download().unwrap());
-    (batch.epoch(), batch.number(), batch.ids().collect(), batch.valid().collect(), sum)
+    (batch.epoch(), batch.batch_index(), batch.ids().collect(), batch.valid().collect(), sum)
 }
 
 fn devices() -> usize {

@@ -121,7 +121,7 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
         let batch = loader.shuffle(3).workers(2).into_iter().next().unwrap().unwrap();
         let image = 3 * (SIDE * SIDE) as usize;
         let mut seen = 0;
-        for (place, (key, &label)) in batch.keys().zip(batch.labels().unwrap()).enumerate() {
+        for (place, (key, &label)) in batch.sample_keys().zip(batch.labels().unwrap()).enumerate() {
             let seed: u32 = key[2..].parse().unwrap();
             let file = if label == 0 { jpeg(seed, SIDE, SIDE) } else { ppm(seed, SIDE, SIDE) };
             let expected =

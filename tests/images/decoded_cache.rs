@@ -80,7 +80,7 @@ fn content(batch: Result<HostBatch>) -> Content {
     let batch = batch.map_err(|e| e.to_string())?;
     let names: Vec<String> = batch.fields().map(|field| field.name.clone()).collect();
     let bytes = |name: &String| batch.field(name).unwrap().bytes().to_vec();
-    Ok((names.iter().map(bytes).collect(), batch.keys().map(str::to_owned).collect(), batch.valid().collect()))
+    Ok((names.iter().map(bytes).collect(), batch.sample_keys().map(str::to_owned).collect(), batch.valid().collect()))
 }
 
 fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<String>, u64) {

@@ -79,7 +79,7 @@ fn keeping_every_batch_fails_without_a_deadlock() {
         let ids: Vec<_> = held_batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
         held_batches.remove(0);
-        assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "dropping one batch is enough to continue");
+        assert_eq!(epoch.next().unwrap().unwrap().batch_index(), 3, "dropping one batch is enough to continue");
         drop((held_batches, epoch));
         assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is intact");
     });
@@ -95,7 +95,7 @@ fn a_loader_in_a_for_loop_continues_after_a_timeout() {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
         }
         held_batches.clear();
-        assert_eq!(batches.map(|b| b.unwrap().number()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
+        assert_eq!(batches.map(|b| b.unwrap().batch_index()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
     });
 }
 

@@ -83,7 +83,7 @@ fn every_other_batch_arrives_after_a_bad_sample() {
                     let checkpoint = items.checkpoint();
                     match item {
                         Ok(batch) => {
-                            assert_eq!(batch.number(), number);
+                            assert_eq!(batch.batch_index(), number);
                             came.push(BatchContent::from(&batch));
                         }
                         Err(e) => {
@@ -152,7 +152,7 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
                 assert_eq!(batch.ids().nth(place), Some(expected.ids[donor]), "the id matches the pixels");
                 let key =
                     NumberSource::new(60).read(expected.ids[donor] as usize, &mut Vec::new()).unwrap().key().to_owned();
-                assert_eq!(batch.keys().nth(place), Some(&*key), "the key matches the pixels");
+                assert_eq!(batch.sample_keys().nth(place), Some(&*key), "the key matches the pixels");
                 assert_eq!(batch.error(place).and_then(Error::sample), (!valid[place]).then_some(expected.ids[place]));
             }
         }
@@ -234,14 +234,14 @@ fn an_error_of_the_order_is_reported_in_sequence() {
                 for number in 0..10 {
                     let batch = epoch.next().unwrap();
                     let batch = batch.unwrap_or_else(|e| panic!("batch {number} with prefetch {prefetch}: {e}"));
-                    assert_eq!(batch.number(), number);
+                    assert_eq!(batch.batch_index(), number);
                 }
                 let e = epoch.next().unwrap().unwrap_err();
                 assert!(e.to_string().contains(words), "{e}");
                 assert!(epoch.next().is_none(), "an error ends the epoch");
                 assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (0, 10));
                 drop(epoch);
-                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().number()).collect::<Vec<_>>().len(), 9);
+                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().batch_index()).collect::<Vec<_>>().len(), 9);
             }
         }
     });
@@ -381,7 +381,7 @@ fn a_source_timeout_fails_its_batch_like_any_error() {
         let e = epoch.next().unwrap().unwrap_err();
         assert_eq!((e.kind(), e.sample()), (ErrorKind::Timeout, Some(20)));
         assert_eq!(epoch.checkpoint().batch(), 2);
-        assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "the failed batch is not repeated");
+        assert_eq!(epoch.next().unwrap().unwrap().batch_index(), 3, "the failed batch is not repeated");
     });
 }
 

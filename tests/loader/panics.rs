@@ -163,7 +163,7 @@ fn a_panic_outside_guarded_code_fails_the_run() {
         let e = epoch.next().unwrap().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Panic);
         assert!(e.to_string().contains("of batch 1 of epoch 0: the logger panics"), "{e}");
-        assert_eq!(epoch.next().unwrap().unwrap().number(), 2, "the epoch continues");
+        assert_eq!(epoch.next().unwrap().unwrap().batch_index(), 2, "the epoch continues");
         drop(epoch);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader continues");
     });
@@ -185,9 +185,9 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
         for epoch in 0..7 {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                let unread = if (epoch, batch.number()) == (5, 2) { 8 } else { 0 };
+                let unread = if (epoch, batch.batch_index()) == (5, 2) { 8 } else { 0 };
                 assert!(batch.valid().eq((0..batch.len()).map(|place| place >= unread)));
-                for (id, key) in batch.ids().zip(batch.keys()) {
+                for (id, key) in batch.ids().zip(batch.sample_keys()) {
                     assert_eq!(key, format!("class{}/{id:06}", id % 10), "sample {id} of epoch {epoch}");
                 }
             }

@@ -14,7 +14,7 @@ type Step = (u64, u64, Vec<u64>);
 
 fn step(batch: &HostBatch) -> Step {
     let valid = batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid);
-    (batch.epoch(), batch.number(), valid.map(|(id, _)| id).collect())
+    (batch.epoch(), batch.batch_index(), valid.map(|(id, _)| id).collect())
 }
 
 fn run(loader: Loader, epochs: u64, mut change: impl FnMut(&Batches<HostBatch>, &Step)) -> Vec<Step> {

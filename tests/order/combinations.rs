@@ -385,7 +385,7 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
             let source = batches.source().clone();
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels().unwrap()) {
+                for ((id, key), &label) in batch.ids().zip(batch.sample_keys()).zip(batch.labels().unwrap()) {
                     assert_eq!(
                         (source.dataset_index(id as usize), &key[..1]),
                         [(0, "a"), (1, "b")][label as usize - 1]

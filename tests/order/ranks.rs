@@ -16,7 +16,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(BatchContent, Vec<bool>)> {
         .enumerate()
         .map(|(number, b)| {
             let b = b.unwrap();
-            assert_eq!((b.epoch(), b.number()), (epoch, number as u64));
+            assert_eq!((b.epoch(), b.batch_index()), (epoch, number as u64));
             (BatchContent::from(&b), b.valid().collect())
         })
         .collect();

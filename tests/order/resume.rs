@@ -23,7 +23,7 @@ const EPOCHS: u64 = 3;
 type Step = (u64, u64, BatchContent, Vec<bool>);
 
 fn step(batch: &HostBatch) -> Step {
-    (batch.epoch(), batch.number(), BatchContent::from(batch), batch.valid().collect())
+    (batch.epoch(), batch.batch_index(), BatchContent::from(batch), batch.valid().collect())
 }
 
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
@@ -110,7 +110,7 @@ fn a_checkpoint_is_small_and_states_its_position() {
     assert_eq!(resumed.first_epoch(), 4);
     assert_eq!(resumed.epoch(3).count(), 0, "delivered samples are not delivered again");
     assert_eq!(resumed.checkpoint(), state, "a resumed loader is at the saved position");
-    assert_eq!(resumed.epoch(4).map(|b| b.unwrap().number()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    assert_eq!(resumed.epoch(4).map(|b| b.unwrap().batch_index()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
     assert_eq!(resumed.epoch(4).count(), 8, "a repeated epoch is complete");
     assert_eq!(resumed.epoch(3).count(), 8);
 }
@@ -133,7 +133,7 @@ fn a_resumed_loader_works_in_a_for_loop() {
     let mut batches = loader(NumberSource::new(50)).shuffle(1).host().unwrap();
     for _ in batches.epoch(2).take(5) {}
     let numbers = loader(NumberSource::new(50)).shuffle(1).resume(batches.checkpoint()).into_iter();
-    let numbers: Vec<_> = numbers.map(|b| b.map(|b| (b.epoch(), b.number())).unwrap()).collect();
+    let numbers: Vec<_> = numbers.map(|b| b.map(|b| (b.epoch(), b.batch_index())).unwrap()).collect();
     assert_eq!(numbers, [(2, 5), (2, 6), (2, 7)]);
 }
 
@@ -153,7 +153,7 @@ fn a_failed_batch_is_retried_after_resuming() {
     assert!(batches.epoch(0).any(|b| b.is_err()));
     let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch()), (0, 3));
-    let numbers: Vec<_> = set(99).resume(state).into_iter().map(|b| b.unwrap().number()).collect();
+    let numbers: Vec<_> = set(99).resume(state).into_iter().map(|b| b.unwrap().batch_index()).collect();
     assert_eq!(numbers, [3, 4, 5, 6, 7]);
 }
 

@@ -60,7 +60,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
             let epoch = expected.entry(batch.epoch()).or_insert_with(|| {
                 reference_epoch(&NumberSource::new(samples), NumberCodec, &augment, Some(3), batch.epoch(), 8)
             });
-            assert_eq!(BatchContent::from(batch), epoch[batch.number() as usize]);
+            assert_eq!(BatchContent::from(batch), epoch[batch.batch_index() as usize]);
         };
         // Without readers, each worker would have one read in flight.
         let reached = run_until(

@@ -94,7 +94,7 @@ fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, V
         let opened = batches.stats();
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {
-                sleep_for(step(batch.unwrap().number()));
+                sleep_for(step(batch.unwrap().batch_index()));
             }
         }
         let stats = batches.stats().since(&opened);
@@ -271,7 +271,7 @@ fn uneven_steps_with_few_slots_are_named() {
             let (begun, mut waited, mut taken_count) = (Instant::now(), ms(0), 0);
             while waited < filling {
                 let requested = Instant::now();
-                taken_count = epoch.next().unwrap().unwrap().number() as usize + 1;
+                taken_count = epoch.next().unwrap().unwrap().batch_index() as usize + 1;
                 waited += requested.elapsed();
             }
             let long = Instant::now();

@@ -389,7 +389,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 break;
             }
             let batch = arrived.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
-            assert_eq!((batch.epoch(), batch.number()), (epoch, number));
+            assert_eq!((batch.epoch(), batch.batch_index()), (epoch, number));
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad_samples.len()) as u64;
             account.skipped += if skips { bad_samples.len() as u64 } else { 0 };

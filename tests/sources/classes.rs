@@ -26,8 +26,9 @@ fn small(loader: Loader) -> Loader {
 
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
-    let labels_of =
-        |batch: &HostBatch| batch.keys().map(str::to_owned).zip(batch.labels().unwrap().to_vec()).collect::<Vec<_>>();
+    let labels_of = |batch: &HostBatch| {
+        batch.sample_keys().map(str::to_owned).zip(batch.labels().unwrap().to_vec()).collect::<Vec<_>>()
+    };
     batches.iter().flat_map(labels_of).collect()
 }
 
@@ -109,7 +110,7 @@ fn an_unlisted_class_is_named_or_skipped() {
     let mut batches = loader.host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let sound: Vec<bool> = batch.valid().collect();
-    let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
+    let names: Vec<&str> = batch.sample_keys().map(|key| key.split('/').next().unwrap()).collect();
     assert_eq!(sound.iter().filter(|valid| !**valid).count(), 3);
     for (name, label) in names.iter().zip(batch.labels().unwrap()) {
         assert!(LIST.contains(name) && *label == place(name), "{name}");

@@ -198,7 +198,7 @@ fn rows(batch: Result<HostBatch>) -> Vec<(u64, String, Vec<Vec<u8>>)> {
         };
         (id, key.to_owned(), ["video", "small", "video_is_pad"].map(field).to_vec())
     };
-    batch.ids().zip(batch.keys()).enumerate().map(row).collect()
+    batch.ids().zip(batch.sample_keys()).enumerate().map(row).collect()
 }
 
 fn epoch(loader: Loader, epoch: u64) -> Vec<(u64, String, Vec<Vec<u8>>)> {
@@ -217,7 +217,7 @@ fn a_loader_writes_clips_in_both_layouts() {
         let batch = batches.epoch(0).next().unwrap().unwrap();
         assert_eq!(batch.field("video").unwrap().shape(), shape);
         assert_eq!(batch.field("video_is_pad").unwrap().shape(), [4, 3]);
-        let labels: Vec<i64> = batch.keys().map(|key| i64::from(key.starts_with("bowling"))).collect();
+        let labels: Vec<i64> = batch.sample_keys().map(|key| i64::from(key.starts_with("bowling"))).collect();
         assert_eq!(batch.labels().unwrap(), labels);
     }
 }
@@ -400,7 +400,7 @@ fn mixture_yields_the_same_clips_as_each_dataset() {
         let rows = |batch: Result<HostBatch>| {
             let batch = batch.unwrap();
             let clips = batch.field("video").unwrap().bytes().chunks(3 * 24 * 16 * 3).map(<[u8]>::to_vec);
-            batch.keys().map(str::to_owned).zip(clips).collect::<Vec<_>>()
+            batch.sample_keys().map(str::to_owned).zip(clips).collect::<Vec<_>>()
         };
         batches.epoch(0).flat_map(rows).collect::<BTreeMap<_, _>>()
     };

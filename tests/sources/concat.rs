@@ -66,7 +66,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     assert_eq!(classes, ["axolotl", "cat", "dog", "zebra"]);
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
-        for (key, &label) in batch.keys().zip(batch.labels().unwrap()) {
+        for (key, &label) in batch.sample_keys().zip(batch.labels().unwrap()) {
             assert_eq!(class_of(key), classes[label as usize]);
         }
     }

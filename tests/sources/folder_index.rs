@@ -130,7 +130,7 @@ fn the_loader_keeps_an_index_on_request_and_ranks_share_it() {
     backdate(&set, 100);
     let labels = |rank| {
         let loader = Loader::new(&set).cache_listing(true).augment(Augment::pass_through(8, 8)).batch_size(3);
-        loader.rank(rank, 2).into_iter().next().unwrap().unwrap().keys().map(str::to_owned).collect::<Vec<_>>()
+        loader.rank(rank, 2).into_iter().next().unwrap().unwrap().sample_keys().map(str::to_owned).collect::<Vec<_>>()
     };
     let keys: Vec<String> = std::thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| scope.spawn(move || labels(rank)));

@@ -23,7 +23,7 @@ fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
         let batch = batch.unwrap();
         let masks = batch.field("mask").unwrap().bytes();
         assert!(masks.chunks(24).all(|mask| mask.iter().all(|value| *value == mask[0])));
-        let rows = batch.keys().zip(batch.labels().unwrap()).zip(masks.chunks(24));
+        let rows = batch.sample_keys().zip(batch.labels().unwrap()).zip(masks.chunks(24));
         delivered_rows.extend(rows.map(|((key, &label), mask)| (key.to_owned(), label, mask[0])));
     }
     delivered_rows

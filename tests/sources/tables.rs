@@ -94,7 +94,9 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             for (batch, expected) in batches.iter().zip(&expected) {
                 assert_eq!(batch.images().bytes(), expected.images().bytes(), "{}", path.display());
                 assert_eq!(batch.labels().unwrap(), expected.labels().unwrap());
-                assert!(batch.keys().zip(expected.keys()).all(|(key, name)| key == format!("set/{name}")));
+                assert!(
+                    batch.sample_keys().zip(expected.sample_keys()).all(|(key, name)| key == format!("set/{name}"))
+                );
                 let scores: Vec<f32> = batch.ids().map(|id| id as f32 + 0.5).collect();
                 assert_eq!(batch.field("score").unwrap().as_f32().unwrap(), scores);
                 if lists {

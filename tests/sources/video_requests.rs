@@ -174,7 +174,12 @@ fn loader(set: impl Source + 'static) -> Loader {
 fn rows(batch: Result<HostBatch>) -> Vec<Clip> {
     let batch = batch.unwrap();
     let each = batch.field("video").unwrap().bytes().chunks(3 * 24 * 16 * 3);
-    batch.ids().zip(batch.keys()).zip(each).map(|((id, key), clip)| (id, key.to_owned(), clip.to_vec())).collect()
+    batch
+        .ids()
+        .zip(batch.sample_keys())
+        .zip(each)
+        .map(|((id, key), clip)| (id, key.to_owned(), clip.to_vec()))
+        .collect()
 }
 
 fn clips(loader: Loader, epoch: u64) -> Vec<Clip> {

@@ -129,7 +129,7 @@ impl From<&HostBatch> for BatchContent {
     fn from(batch: &HostBatch) -> Self {
         BatchContent {
             ids: batch.ids().collect(),
-            keys: batch.keys().map(str::to_owned).collect(),
+            keys: batch.sample_keys().map(str::to_owned).collect(),
             labels: batch.labels().unwrap().to_vec(),
             images: batch.images().as_u8().expect("u8 images").to_vec(),
         }
@@ -192,7 +192,7 @@ pub fn run_until(
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
             let batch = batch.unwrap();
-            std::thread::sleep(step(batch.number()));
+            std::thread::sleep(step(batch.batch_index()));
             observe(&batch);
             if is_done(&epoch.stats()) {
                 return true;

@@ -48,7 +48,7 @@ impl ToBurn for HostBatch {
 /// let batch = batch.into_burn();
 /// let tokens = batch.int::<2>("tokens", device)?;
 /// let lengths = batch.int::<1>("tokens.count", device)?;
-/// let keys: Vec<&str> = batch.host().keys().collect();
+/// let keys: Vec<&str> = batch.host().sample_keys().collect();
 /// # Ok(())
 /// # }
 /// ```

@@ -89,7 +89,7 @@ pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 impl<G: Gpu> Slot<G> {
     pub(super) fn take_stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
         let wait_events = std::mem::take(&mut self.is_handed_over).then(|| self.wait_events.take()).flatten()?;
-        let (epoch, number) = (self.info.epoch(), self.info.number());
+        let (epoch, number) = (self.info.epoch(), self.info.batch_index());
         Some((TimedOp { kind: TimedKind::Stall, epoch, number, bytes: 0 }, wait_events))
     }
 }

@@ -39,11 +39,11 @@ type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 fn read(batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
-    let (epoch, number) = (info.epoch(), info.number());
+    let (epoch, number) = (info.epoch(), info.batch_index());
     let expected_arrays = expected_on_device(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
-    let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
+    let keys = info.sample_keys().enumerate().all(|(place, actual)| actual == key(number, place));
     let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = is_info_right;
@@ -185,7 +185,7 @@ fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Optio
     let requested = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
     let info = batch.info();
-    times.record_delivery(info.epoch(), info.number(), (info.len(), 0), requested);
+    times.record_delivery(info.epoch(), info.batch_index(), (info.len(), 0), requested);
     finish(sim, &ring.shared.consumer);
     Some(batch)
 }
@@ -273,7 +273,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     times.begin();
     ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     while let Some(batch) = next_timed(&sim, &mut ring, &times) {
-        let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
+        let due = (batch.info().batch_index() + 1 + slots).min(BATCHES - 1);
         let (gate, open) = bounded::<()>(0);
         ring.shared.consumer.run(move |_| {
             let _ = open.recv();
@@ -314,7 +314,7 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     assert!(e.to_string().contains("all 3 device slots are in use"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
     batches.clear();
-    assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
+    assert_eq!(next(&mut ring).unwrap().unwrap().info().batch_index(), SLOTS as u64);
     assert_eq!(ring.device_counters().stats().peak_bytes, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
@@ -428,7 +428,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     for epoch in 0..3 {
         ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         for number in 0..5 {
-            assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), number);
+            assert_eq!(next(&mut ring).unwrap().unwrap().info().batch_index(), number);
         }
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
@@ -445,7 +445,7 @@ fn next_and_drop_during_a_capture_resume_after_it() {
     ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
-        assert_eq!(batch.info().number(), round, "no batch is lost");
+        assert_eq!(batch.info().batch_index(), round, "no batch is lost");
         read(&batch, &seen);
         ring.shared.consumer.capturing.store(true, Relaxed);
         if round % 2 == 0 {

@@ -283,7 +283,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             slot.wait_events = Some(self.in_flight.timing.pair(&self.shared.gpu)?);
         }
         let time = self.in_flight.timing.pair(&self.shared.gpu)?;
-        let work = TimedOp { kind: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
+        let work = TimedOp { kind: TimedKind::Copy, epoch: info.epoch(), number: info.batch_index(), bytes: 0 };
         // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
         self.in_flight.uploads.push_back(PendingUpload { host, done: copy_done, faults: None });

@@ -308,7 +308,7 @@ impl<B> Engine<B> {
         } else if failures.len() < full.len() {
             return Ok(full);
         } else {
-            let (count, epoch, batch) = (failures.len(), full.header().epoch, full.header().number);
+            let (count, epoch, batch) = (failures.len(), full.header().epoch, full.header().batch_index);
             let cause =
                 format!("all {count} samples of batch {batch} of epoch {epoch} failed; last error: {last_error}");
             Error::new(ErrorKind::TooManySkipped, cause).with_source(last_error)

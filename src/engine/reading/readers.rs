@@ -352,7 +352,7 @@ impl ReadStage {
                 let key = buffers.sample(index).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let args = Args {
                     epoch: Some(header.epoch),
-                    batch: Some(header.number),
+                    batch: Some(header.batch_index),
                     sample: Some(id),
                     key: key.map(Into::into),
                     bytes: Some(bytes as u64),

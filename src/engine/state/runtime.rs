@@ -73,7 +73,7 @@ impl Runtime {
     }
 
     pub(crate) fn record_delivery(&self, batch: &BatchInfo, requested: Instant) {
-        self.counters.record_delivery(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), requested);
+        self.counters.record_delivery(batch.epoch(), batch.batch_index(), (batch.len(), batch.damaged()), requested);
         if let Some(tuner) = &self.tuner {
             tuner.record_delivery(&self.counters);
         }

@@ -15,7 +15,7 @@ pub enum OnError {
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as
     /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. The row has the
-    /// [index](crate::BatchInfo::ids) and the [key](crate::BatchInfo::keys) of the replacement. A
+    /// [index](crate::BatchInfo::ids) and the [key](crate::BatchInfo::sample_keys) of the replacement. A
     /// sample that fails repeatedly is logged and listed in
     /// [`Batches::sample_errors`](crate::Batches::sample_errors) only once. If all samples of a
     /// batch fail, or if the process or the machine ran out of memory or file descriptors, the

@@ -122,7 +122,7 @@ impl Coordinator {
         }
         let parts = slot.begin(part_len, |header| {
             (header.run, header.seq, header.next) = (run, seq, next_batch);
-            (header.epoch, header.number) = (index.epoch, index.batch);
+            (header.epoch, header.batch_index) = (index.epoch, index.batch);
             header.variant = variant;
             std::mem::swap(&mut header.entries, entries);
             // Mixing needs images, and at least two samples.

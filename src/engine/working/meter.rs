@@ -30,7 +30,7 @@ pub(crate) struct SampleTiming<'a> {
 
 impl<'a> Meter<'a> {
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
-        Meter { counters, worker, epoch: header.epoch, batch: header.number, lap_start: Instant::now() }
+        Meter { counters, worker, epoch: header.epoch, batch: header.batch_index, lap_start: Instant::now() }
     }
 
     pub(crate) fn enter(&self, stage: Stage, id: u64) {

@@ -172,7 +172,7 @@ impl WorkQueue {
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
             if runtime.is_current(run_number) {
-                let batch = BatchIndex { epoch: header.epoch, batch: header.number };
+                let batch = BatchIndex { epoch: header.epoch, batch: header.batch_index };
                 self.read_stage.notifier.finish_batch(run_number, seq, batch);
                 let _ = self.fill_result_sender.send(Ok(full));
             } else {

@@ -86,7 +86,7 @@ impl Worker {
                     "a worker panicked while preparing samples {} to {} of batch {} of epoch {}",
                     range.start,
                     range.end - 1,
-                    header.number,
+                    header.batch_index,
                     header.epoch
                 )
             });
@@ -107,7 +107,7 @@ impl Worker {
             self.runtime.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
         if let Err(e) = finish_result {
-            let number = full.header().number;
+            let number = full.header().batch_index;
             let e = panicked(e, || format!("a worker panicked while finishing batch {number}"));
             (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
         }

@@ -238,7 +238,7 @@ impl Batch {
         };
         let (ids, valid) = (batch.ids().collect(), batch.valid().collect());
         let arrays = batch.fields().filter_map(|field| array(&field.name)).collect();
-        Batch { epoch: batch.epoch(), number: batch.number(), ids, valid, arrays }
+        Batch { epoch: batch.epoch(), number: batch.batch_index(), ids, valid, arrays }
     }
 
     pub(super) fn valid_ids(&self) -> impl Iterator<Item = u64> {

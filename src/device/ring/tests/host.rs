@@ -225,7 +225,7 @@ impl Feed for TestFeed {
         let entry = |i| Entry { sample: number * 10 + i as u64, variant: 0, valid: true };
         header.entries.extend((0..count(&self.spec, number)).map(entry));
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
-        (header.epoch, header.number) = (self.epoch, number);
+        (header.epoch, header.batch_index) = (self.epoch, number);
         (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
         header.next = self.position();
         slot.free_sender = Some(self.free_sender.clone());

@@ -17,7 +17,7 @@ fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
 /// Queues a slow kernel that reads the batch on `stream`, without adding any waits.
 fn read_there(stream: &SimStream, batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
-    let (epoch, number, offset) = (slot.info.epoch(), slot.info.number(), slot.offset);
+    let (epoch, number, offset) = (slot.info.epoch(), slot.info.batch_index(), slot.offset);
     let images = expected_on_device(&batch.shared.variant(&slot.info).spec, epoch, number).swap_remove(0);
     stream.run(move |_| {
         std::thread::sleep(Duration::from_micros(500));
@@ -134,7 +134,7 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
         batch.take_on(Some(side.twin())).unwrap();
         batch.export();
     }
-    let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().number()));
+    let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().batch_index()));
     std::thread::sleep(Duration::from_millis(30));
     // The event covers all streams, so the consumer's work must end before the slot is overwritten.
     drop(_gate);

@@ -63,7 +63,7 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
                 break;
             };
             let batch = batch.unwrap();
-            assert_eq!((batch.info().epoch(), batch.info().number()), (epoch, number));
+            assert_eq!((batch.info().epoch(), batch.info().batch_index()), (epoch, number));
             read(&batch, &seen);
             expected.push((epoch, number));
             held_batches.push_back(batch);

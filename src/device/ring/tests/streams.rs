@@ -16,8 +16,8 @@ enum Registration {
 fn read_on(stream: &SimStream, batch: &ConsumerBatch<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.variant(&slot.info).spec;
-    let images = expected_on_device(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
-    let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.number(), slot.offset, slot.ready.passed());
+    let images = expected_on_device(spec, slot.info.epoch(), slot.info.batch_index()).swap_remove(0);
+    let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.batch_index(), slot.offset, slot.ready.passed());
     stream.run(move |_| {
         if wait {
             ready();

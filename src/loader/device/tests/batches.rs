@@ -23,8 +23,8 @@ fn device_batches_have_the_fields_of_host_batches() {
     for (batch, expected) in batches.epoch(1).zip(host.epoch(1)) {
         let (batch, expected): (DeviceBatch<Sim>, _) = (batch.unwrap(), expected.unwrap());
         assert_eq!(
-            (batch.number(), batch.keys().collect::<Vec<_>>()),
-            (expected.number(), expected.keys().collect::<Vec<_>>())
+            (batch.batch_index(), batch.sample_keys().collect::<Vec<_>>()),
+            (expected.batch_index(), expected.sample_keys().collect::<Vec<_>>())
         );
         assert!(batch.fields().map(|field| &field.name).eq(expected.fields().map(|field| &field.name)));
         let (images, labels) = (batch.images(), batch.labels().unwrap());

@@ -110,7 +110,7 @@ fn train_rank(
             let (info, bytes) = (&batch.slot().info, pixels(sim, &batch));
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);
             let share = info.ids().zip(info.valid()).zip(images).map(|((id, valid), image)| (id, valid, image));
-            give.send((rank, (info.epoch(), info.number()), share.collect())).unwrap();
+            give.send((rank, (info.epoch(), info.batch_index()), share.collect())).unwrap();
             remaining -= 1;
         }
         if remaining == 0 {
@@ -133,7 +133,7 @@ fn eight_ranks_share_each_batch_and_continue_with_five() {
                 let batch = batch.unwrap();
                 let images = batch.images().bytes().chunks(32 * 32 * 3).map(<[u8]>::to_vec);
                 let share = batch.ids().zip(batch.valid()).zip(images).map(|((id, valid), image)| (id, valid, image));
-                expected.insert((epoch, batch.number()), share.filter(|sample| sample.1).collect());
+                expected.insert((epoch, batch.batch_index()), share.filter(|sample| sample.1).collect());
             }
         }
         let stop = 1 + Rng::new(number, 2, 2).below(expected.len() as u64 - 1) as usize;
