@@ -176,7 +176,12 @@ impl Gpu {
                             kernel.launch(
                                 &self.bench_stream,
                                 &memory,
-                                Launch { from, output: from + input, records, count: N },
+                                Launch {
+                                    input_offset: from,
+                                    output_offset: from + input,
+                                    records_offset: records,
+                                    count: N,
+                                },
                             )
                         }
                     })?;

@@ -96,7 +96,7 @@ impl Show {
                 self.convert.launch(
                     conversions,
                     &self.memory,
-                    Launch { from, output: to, records: None, count: IMAGES },
+                    Launch { input_offset: from, output_offset: to, records_offset: None, count: IMAGES },
                 )
             }?;
             converted[i][1].record(conversions)?;

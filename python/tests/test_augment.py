@@ -37,7 +37,7 @@ BEGINNINGS: dict[str, Augment] = {
 #: For each other method: an augmentation to call it on, and the call.
 METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "fill": (Augment.letterbox((48, 32)), lambda a: a.fill(10, 200, 90)),
-    "output": (Augment.train(32), lambda a: a.output((24, 40))),
+    "with_output_size": (Augment.train(32), lambda a: a.with_output_size((24, 40))),
     "padding": (Augment.random_crop(32), lambda a: a.padding(15)),
     "padding_mode": (Augment.random_crop(32).padding(15), lambda a: a.padding_mode("reflect")),
     "shrink_larger": (Augment.pad_to(96), lambda a: Augment.pad_to(16).shrink_larger()),
@@ -244,7 +244,7 @@ def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
     for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
         for augment in [
             Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
-            Augment.train(8).output(size),
+            Augment.train(8).with_output_size(size),
         ]:  # fmt: skip
             [images, *_], *_ = Loader(mini, batch_size=4, augment=augment, output="numpy")
             assert images.shape == (4, *shape, 3), augment
@@ -253,7 +253,7 @@ def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
     assert repr(Augment.letterbox([24, 40])) == "Augment.letterbox((24, 40))"
     for invalid in [
         lambda: Augment.resize(24, 40), lambda: Augment.letterbox(24, 40), lambda: Augment.iou_crop(24, 40),
-        lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).output(24, 40),
+        lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).with_output_size(24, 40),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; expected a tuple \(height, width\)"):
             invalid()

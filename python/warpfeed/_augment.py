@@ -298,7 +298,7 @@ class Augment(_Calls):
             return cls._make(((name, (*before, size)),))  # type: ignore[no-any-return]
         height, width = _size(f"Augment.{name}", size, None, None, None)
         square: Augment = cls._make(((name, (*before, max(height, width))),))
-        return square if height == width else square.output((height, width))
+        return square if height == width else square.with_output_size((height, width))
 
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
@@ -490,14 +490,14 @@ class Augment(_Calls):
         return self._with("from_epoch", operator.index(epoch), augment)  # type: ignore[no-any-return]
 
     @overload
-    def output(self, size: Size, other: int | None = None, /) -> Augment: ...
+    def with_output_size(self, size: Size, other: int | None = None, /) -> Augment: ...
 
     @overload
-    def output(self, /, *, height: int, width: int) -> Augment: ...
+    def with_output_size(self, /, *, height: int, width: int) -> Augment: ...
 
-    def output(self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+    def with_output_size(self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """Sets the output size: a number for a square, or (height, width)."""
-        return self._with("output", _size("output", size, other, height, width))  # type: ignore[no-any-return]
+        return self._with("with_output_size", _size("with_output_size", size, other, height, width))  # type: ignore[no-any-return]
 
     def scale(self, low: float, high: float) -> Augment:
         """Sets the range of the crop's area, as fractions of the image's area; 0.08 to 1 by

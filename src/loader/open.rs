@@ -391,7 +391,7 @@ impl Loader {
         let augment = &self.images.augment;
         augment.check()?;
         let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
-        let variants = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
+        let variants = sizes.iter().map(|size| augment.clone().with_output_size(size.width, size.height)).collect();
         Ok(Augments::by_variant(augment.clone(), variants))
     }
 }
@@ -413,7 +413,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, A
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
         ));
     }
-    sizes.iter().try_for_each(|size| augment.clone().output(size.width, size.height).check())
+    sizes.iter().try_for_each(|size| augment.clone().with_output_size(size.width, size.height).check())
 }
 
 fn can_copy(source: &dyn Source, fields: &Fields) -> bool {

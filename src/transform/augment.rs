@@ -298,8 +298,8 @@ impl Augment {
 
     /// Sets the output size. Call this method if the output is not square.
     #[must_use]
-    pub fn output(self, width: u32, height: u32) -> Self {
-        self.then(Setting::Output { size: Sides { height, width } })
+    pub fn with_output_size(self, width: u32, height: u32) -> Self {
+        self.then(Setting::WithOutputSize { size: Sides { height, width } })
     }
 
     /// Sets how much of the image the random box of [`Augment::train`] covers. The fraction of the

@@ -101,7 +101,7 @@ impl Augment {
     /// with brightness, contrast and saturation 0.8, hue 0.2 and probability 0.8; grayscale with
     /// probability 0.2; and a blur with a sigma of 0.1 to 2 pixels and probability 0.5. The blur's
     /// kernel is about a tenth of the output's height, and at most 63 pixels, so call
-    /// [`output`](Augment::output) before this method.
+    /// [`with_output_size`](Augment::with_output_size) before this method.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);

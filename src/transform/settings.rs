@@ -113,7 +113,7 @@ impl Settings {
             }
             (&Setting::Interpolation { filter }, _) => self.interpolation = filter,
             (&Setting::Antialias { on: is_on }, _) => self.antialias = is_on,
-            (Setting::Output { size }, _) => self.output = Size::new(size.width, size.height),
+            (Setting::WithOutputSize { size }, _) => self.output = Size::new(size.width, size.height),
             (&Setting::Flip { probability }, _) => self.flip = probability,
             (&Setting::VerticalFlip { probability }, _) => self.vertical_flip = probability,
             (Setting::Mix(mix), _) => self.mix = Some(mix.clone()),

@@ -68,7 +68,7 @@ pub(super) enum Setting {
     Interpolation { filter: Interpolation },
     Antialias { on: bool },
     FromEpoch { epoch: u64, augment: Vec<Step> },
-    Output { size: Sides },
+    WithOutputSize { size: Sides },
     Scale { low: f64, high: f64 },
     Ratio { low: f64, high: f64 },
     Flip { probability: f64 },
@@ -122,6 +122,8 @@ impl<'de> Visitor<'de> for StepVisitor {
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> std::result::Result<Step, A::Error> {
         let (name, arguments) = data.variant::<String>()?;
+        // Checkpoints may contain an earlier name.
+        let name = if name == "output" { "with_output_size".to_owned() } else { name };
         let is_op = Op::NAMES.contains(&&*name);
         let call = EnumAccessDeserializer::new(NamedCall(name, arguments));
         Ok(Step(if is_op { Call::Op(Op::deserialize(call)?) } else { Call::Setting(Setting::deserialize(call)?) }))

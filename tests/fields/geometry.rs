@@ -242,7 +242,7 @@ fn every_plan_equals_its_steps_in_sequence() {
     let pixels = image();
     let mut reached = [0; 4];
     for sample in 0..300 {
-        let augment = Augment::scale_jitter(40, 0.2, 3.0).output(40, 30).fill([9, 8, 7]);
+        let augment = Augment::scale_jitter(40, 0.2, 3.0).with_output_size(40, 30).fill([9, 8, 7]);
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();

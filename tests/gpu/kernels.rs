@@ -97,7 +97,14 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 let records = with_ops.then_some(records);
                 // SAFETY: all partners in the records are below `count`, the ranges are disjoint,
                 // and the kernel stays loaded until the download below has waited for it.
-                unsafe { kernel.launch(&own_stream, &memory, Launch { from, output: to, records, count }) }.unwrap();
+                unsafe {
+                    kernel.launch(
+                        &own_stream,
+                        &memory,
+                        Launch { input_offset: from, output_offset: to, records_offset: records, count },
+                    )
+                }
+                .unwrap();
                 own_stream.download(&mut output, &memory, to).unwrap();
                 let differing = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(differing, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
@@ -119,8 +126,14 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let kernel = Retouch::load(context, size).unwrap();
     // SAFETY: nothing is mixed, and the kernel stays loaded until the download below has waited for
     // it.
-    unsafe { kernel.launch(stream, &memory, Launch { from: 0, output: copies, records: Some(records), count }) }
-        .unwrap();
+    unsafe {
+        kernel.launch(
+            stream,
+            &memory,
+            Launch { input_offset: 0, output_offset: copies, records_offset: Some(records), count },
+        )
+    }
+    .unwrap();
     let mut actual = vec![0; images.len() + 64];
     stream.download(&mut actual, &memory, 0).unwrap();
     assert!(actual[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
@@ -251,7 +264,10 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
     // SAFETY: the ranges are disjoint, and the kernel stays loaded until the download below has
     // waited for it.
-    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: at, records: None, count }) }.unwrap();
+    unsafe {
+        kernel.launch(&own_stream, &memory, Launch { input_offset: 0, output_offset: at, records_offset: None, count })
+    }
+    .unwrap();
     let mut output = vec![0; count * 48];
     own_stream.download(&mut output, &memory, at).unwrap();
     assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
@@ -277,8 +293,14 @@ fn soft_labels_are_mixed_and_smoothed() {
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
     // SAFETY: all partners in the records are below `count`, the ranges are disjoint, and the
     // kernel stays loaded until the download below has waited for it.
-    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: 4096, records: Some(256), count: 4 }) }
-        .unwrap();
+    unsafe {
+        kernel.launch(
+            &own_stream,
+            &memory,
+            Launch { input_offset: 0, output_offset: 4096, records_offset: Some(256), count: 4 },
+        )
+    }
+    .unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own_stream.download(&mut output, &memory, 4096).unwrap();
     let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();

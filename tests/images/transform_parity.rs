@@ -243,7 +243,8 @@ fn a_random_crop_is_a_part_of_torchvisions_padded_image() {
     ] {
         let (padded_size, padded) = fixture(&format!("border.{name}"));
         assert_eq!(padded_size, Size::new(58, 48));
-        let augment = Augment::random_crop(32).output(32, 28).padding(9).padding_mode(border).fill([7, 80, 200]);
+        let augment =
+            Augment::random_crop(32).with_output_size(32, 28).padding(9).padding_mode(border).fill([7, 80, 200]);
         let augment = augment.flip(0.5).vertical_flip(0.5);
         let mut partly = 0;
         for sample in 0..120 {

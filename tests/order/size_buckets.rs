@@ -112,7 +112,7 @@ impl Case {
 
     fn alone(&self, epoch: u64, id: u64) -> Vec<u8> {
         let size = self.sizes[self.buckets()[id as usize]];
-        let augment = self.augment.clone().output(size.width, size.height);
+        let augment = self.augment.clone().with_output_size(size.width, size.height);
         let loader = Loader::source(self.samples.clone()).augment(augment).seed(5).subset(vec![id]).batch_size(1);
         let mut batches = loader.epochs(0).workers(1).host().unwrap();
         let batch = batches.epoch(epoch).next().unwrap().unwrap();

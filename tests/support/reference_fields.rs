@@ -103,7 +103,7 @@ impl Plane {
 pub fn augments() -> [Augment; 11] {
     [
         Augment::train(37),
-        Augment::train(24).output(50, 31).vertical_flip(0.5),
+        Augment::train(24).with_output_size(50, 31).vertical_flip(0.5),
         Augment::eval(40, 32).flip(0.5),
         Augment::center_crop(18),
         Augment::resize(60, 45).vertical_flip(1.0),

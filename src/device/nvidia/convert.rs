@@ -32,12 +32,10 @@ const RETOUCH_THREADS: u32 = 512;
 /// Arguments of a launch. Offsets are bytes in the [`DeviceBuffer`], and must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
-    /// Offset of the input.
-    pub from: usize,
-    /// Offset of the output.
-    pub output: usize,
+    pub input_offset: usize,
+    pub output_offset: usize,
     /// Offset of the [`SampleOps`] records, one per sample. `None` for kernels without records.
-    pub records: Option<usize>,
+    pub records_offset: Option<usize>,
     /// Number of samples.
     pub count: usize,
 }
@@ -122,7 +120,7 @@ impl Convert {
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.pixels_per_block);
-        let bytes = SampleBytes { from: values, output: values * self.dtype.bytes() };
+        let bytes = SampleBytes { input: values, output: values * self.dtype.bytes() };
         // SAFETY: guaranteed by the caller, and invariant 1. The last three parameters of the
         // kernel are `extra`: height, width and normalization.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, (blocks, self.block), extra) }
@@ -143,8 +141,8 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects. They modify the `args.count` images at offset `args.from` in place. The
-    /// memory at offset `args.output` is only scratch memory for effects that read neighboring
+    /// Queues the effects. They modify the `args.count` images at `args.input_offset` in place.
+    /// The memory at `args.output_offset` is only scratch memory for effects that read neighboring
     /// pixels.
     ///
     /// # Safety
@@ -153,7 +151,7 @@ impl Retouch {
         let (mut height, mut width) = (self.height, self.width);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
-        let bytes = SampleBytes { from: image, output: image };
+        let bytes = SampleBytes { input: image, output: image };
         // SAFETY: guaranteed by the caller, and invariant 1: `extra` is height and width. The
         // kernel reads and writes both ranges, with one block per sample.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, (1, RETOUCH_THREADS), extra) }
@@ -187,7 +185,7 @@ impl SoftLabels {
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
         let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
-        let bytes = SampleBytes { from: size_of::<i64>(), output: self.classes as usize * size_of::<f32>() };
+        let bytes = SampleBytes { input: size_of::<i64>(), output: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
         // SAFETY: guaranteed by the caller, and invariant 1: `extra` is classes and smoothing.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, size, extra) }
@@ -242,7 +240,7 @@ impl EntryPoint {
 }
 
 struct SampleBytes {
-    from: usize,
+    input: usize,
     output: usize,
 }
 
@@ -256,7 +254,7 @@ unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
     memory: &DeviceBuffer,
-    Launch { from, output: to, records, count }: Launch,
+    Launch { input_offset, output_offset, records_offset, count }: Launch,
     bytes: SampleBytes,
     (blocks, block): (u32, u32),
     extra: [*mut c_void; N],
@@ -265,14 +263,15 @@ unsafe fn launch<const N: usize>(
         return Ok(());
     }
     assert!(
-        [from, to, records.unwrap_or(0)].iter().all(|offset| offset.is_multiple_of(16)),
-        "device offsets {from}, {to} and {records:?} must be multiples of 16"
+        [input_offset, output_offset, records_offset.unwrap_or(0)].iter().all(|offset| offset.is_multiple_of(16)),
+        "device offsets {input_offset}, {output_offset} and {records_offset:?} must be multiples of 16"
     );
-    let mut out = memory.at(to, count * bytes.output);
-    let mut from = memory.at(from, count * bytes.from);
-    let mut records = records.map_or(0, |offset| memory.at(offset, count * SampleOps::BYTES));
+    let mut output = memory.at(output_offset, count * bytes.output);
+    let mut input = memory.at(input_offset, count * bytes.input);
+    let mut records = records_offset.map_or(0, |offset| memory.at(offset, count * SampleOps::BYTES));
     let mut samples = count as u32;
-    let shared = [(&raw mut out).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
+    let shared =
+        [(&raw mut output).cast(), (&raw mut input).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
     let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(extra).collect();
     let grid = Grid { blocks, block, count, shared: 0 };
     // SAFETY: invariants 1 and 2, and guaranteed by the caller.

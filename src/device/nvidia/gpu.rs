@@ -213,7 +213,7 @@ impl Gpu for Nvidia {
 
     fn compute(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Job) -> Result<()> {
         let Job { array, from, output: to, records, count } = job;
-        let args = Launch { from, output: to, records, count };
+        let args = Launch { input_offset: from, output_offset: to, records_offset: records, count };
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {

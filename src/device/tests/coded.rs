@@ -303,13 +303,13 @@ pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u
 pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
     let augment = match rng.below(7) {
-        0 => Augment::train(224).output(width, height),
+        0 => Augment::train(224).with_output_size(width, height),
         1 => Augment::resize(width, height),
         2 => Augment::letterbox(width, height),
-        3 => Augment::scale_jitter(width, 0.3, 2.0).output(width, height),
-        4 => Augment::random_crop(width).output(width, height).pad_if_needed(),
-        5 => Augment::random_resize(width, 1, 2 * width).output(width, height),
-        _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
+        3 => Augment::scale_jitter(width, 0.3, 2.0).with_output_size(width, height),
+        4 => Augment::random_crop(width).with_output_size(width, height).pad_if_needed(),
+        5 => Augment::random_resize(width, 1, 2 * width).with_output_size(width, height),
+        _ => Augment::eval(width.min(height) + 7, width.min(height)).with_output_size(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
     let any = Augment::resize(width, height).flip(0.5);

@@ -119,7 +119,7 @@ fn invalid_options_are_refused() {
         "the sides [480, 700], but needs at least one side, each from 1 to 640",
     );
     assert_refused(
-        Augment::shortest_size(&[480], 640).output(640, 639),
+        Augment::shortest_size(&[480], 640).with_output_size(640, 639),
         "an output of 640x640 or more, not an output of 640x639",
     );
     assert_refused(
@@ -127,7 +127,7 @@ fn invalid_options_are_refused() {
         "unknown preset \"classification-v3\": expected one of classification,",
     );
     assert_refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation is NaN");
-    Augment::train(224).output(320, 160).check().unwrap();
+    Augment::train(224).with_output_size(320, 160).check().unwrap();
 }
 
 #[test]
@@ -237,7 +237,7 @@ const CALLS: &str = r#"
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"pad_to": [[24, 32]]}
     {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
     {"preset": ["classification-v2", 32]}
-    {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
+    {"with_output_size": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
     {"shrink_larger": []} {"zoom_out": [0.5, 1, 4]} {"fill": [1, 2, 3]} {"padding": [4]} {"padding_mode": ["reflect"]}
     {"pad_if_needed": []} {"interpolation": ["bicubic"]} {"antialias": [false]} {"from_epoch": [3, [{"train": [32]}]]}
     {"mix": {"cutmix": 1, "probability": 0.5}} {"mosaic": [0.5, [0.5, 1.5], 0.1]} {"copy_paste": [0.5, 3]}
@@ -290,10 +290,10 @@ fn augmentations_round_trip_through_their_steps() {
 
 #[test]
 fn steps_print_as_calls_and_errors_name_them() {
-    let augment = Augment::train(32).output(40, 30).blur(5, (0.1, 2.0), 0.5).timm("rand-m9");
+    let augment = Augment::train(32).with_output_size(40, 30).blur(5, (0.1, 2.0), 0.5).timm("rand-m9");
     assert_eq!(
         augment.to_string(),
-        "Augment.train(side=32).output(size={height=30, width=40}).blur(kernel=5, sigma=[0.1,2.0], probability=0.5)\
+        "Augment.train(side=32).with_output_size(size={height=30, width=40}).blur(kernel=5, sigma=[0.1,2.0], probability=0.5)\
          .policy(form={timm=\"rand-m9\"}, bins=10, sampling={bilinear=true, fill=[124,116,104]})"
     );
     let assert_refused = |json: &str, words: &str| {

@@ -469,7 +469,7 @@ mod tests {
         let pixels = image(size, 3);
         for sample in 0..150 {
             let augment = match sample % 4 {
-                0 => Augment::train(24).output(24, 31),
+                0 => Augment::train(24).with_output_size(24, 31),
                 1 => Augment::eval(40, 32),
                 2 => Augment::scale_jitter(48, 0.3, 2.5).fill([1, 2, 3]),
                 _ => Augment::resize(61, 47),
