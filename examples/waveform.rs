@@ -23,7 +23,7 @@ struct Waveform {
 }
 
 impl FieldType for Waveform {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![self.length] }])
     }
 

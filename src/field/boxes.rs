@@ -242,7 +242,7 @@ struct Scratch {
 }
 
 impl FieldType for Boxes {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         let refuse = |cause: String| Error::config(format!("field {name:?}: {cause}"));
         if self.max_boxes == 0 {
             return Err(refuse("Boxes::new(0): expected at least 1".into()));
@@ -260,7 +260,7 @@ impl FieldType for Boxes {
             arrays.push(array(&format!(".{}", column.name), column.dtype, vec![self.max_boxes]));
         }
         if self.masks {
-            let shape = vec![self.max_boxes, output.height as usize, output.width as usize];
+            let shape = vec![self.max_boxes, output_size.height as usize, output_size.width as usize];
             arrays.push(array(".masks", Dtype::U8, shape));
         }
         if let Some(points) = &self.points {

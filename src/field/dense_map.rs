@@ -148,7 +148,7 @@ impl DenseMap {
 }
 
 impl FieldType for DenseMap {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         if self.channels == Some(0) {
             return Err(Error::config(format!("field {name:?}: DenseMap::with_channels(0): expected at least 1")));
         }
@@ -158,7 +158,7 @@ impl FieldType for DenseMap {
                  use DenseMap::source_field(name)"
             )));
         }
-        let sides = [output.height as usize, output.width as usize];
+        let sides = [output_size.height as usize, output_size.width as usize];
         let shape = match self.layout {
             Layout::Nhwc => sides.into_iter().chain(self.channels).collect(),
             Layout::Nchw => self.channels.into_iter().chain(sides).collect(),
@@ -182,7 +182,7 @@ impl FieldType for DenseMap {
         self.frames
     }
 
-    fn delivers_image(&self) -> bool {
+    fn reads_stored_image(&self) -> bool {
         matches!(self.source_field, MapSource::Image)
     }
 

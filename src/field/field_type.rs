@@ -16,8 +16,8 @@ use crate::transform::{Augment, Plan};
 /// sample.
 ///
 /// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
-/// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
-/// batches on a device, the arrays are copied to the device unchanged.
+/// [`Label`](super::Label). To define your own field type, implement `describe_arrays` and `write`.
+/// For batches on a device, the arrays are copied to the device unchanged.
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
@@ -29,7 +29,7 @@ use crate::transform::{Augment, Plan};
 /// struct Length;
 ///
 /// impl FieldType for Length {
-///     fn arrays(&self, name: &str, _: Size) -> warpfeed::Result<Vec<Field>> {
+///     fn describe_arrays(&self, name: &str, _: Size) -> warpfeed::Result<Vec<Field>> {
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
@@ -43,14 +43,14 @@ use crate::transform::{Augment, Plan};
 /// ```
 pub trait FieldType: Send + Sync + Debug {
     /// Describes the arrays of a field called `name`: the name, element type and shape per sample
-    /// of each. `output` is the size of the images in the batch. If batches have different image
-    /// sizes ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the
-    /// loader calls this method once per size, and the results may differ only in the lengths of
-    /// the axes.
+    /// of each. `output_size` is the size of the images in the batch. If batches have different
+    /// image sizes ([`Augment::from_epoch`],
+    /// [`Loader::size_buckets`](crate::Loader::size_buckets)), the loader calls this method once
+    /// per size, and the results may differ only in the lengths of the axes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>>;
 
     /// Writes the row of a sample. The implementation must write every byte, because the row may
     /// contain data of an earlier batch.
@@ -81,7 +81,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// stored values instead of augmented pixels. If this is true and there is no image field, the
     /// loader reads only the header of the image, for the size, and rejects options for image
     /// fields. The default is false.
-    fn delivers_image(&self) -> bool {
+    fn reads_stored_image(&self) -> bool {
         false
     }
 
@@ -104,15 +104,16 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If it does,
     /// its time counts toward the `write` stage in [`Stats`](crate::Stats). Otherwise, the field
     /// has its own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         false
     }
 
     /// Fast path: writes the row from an array in memory, without a [`Sample`]. The loader calls
-    /// this method if it has no other field, if this field [only copies](FieldType::only_copies),
-    /// and if the source has the sample's `numbers` in [memory](crate::source::Source::stored). The
-    /// method either writes the same bytes as [`write`](FieldType::write) and returns true, or
-    /// returns false, and the loader calls `write`. The default returns false.
+    /// this method if it has no other field, if this field is [cheap to
+    /// write](FieldType::write_is_cheap), and if the source has the sample's `numbers` in
+    /// [memory](crate::source::Source::stored). The method either writes the same bytes as
+    /// [`write`](FieldType::write) and returns true, or returns false, and the loader calls
+    /// `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -121,7 +122,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
     /// default is 0. A worker waits until this much of the scratch memory in the [memory
     /// plan](crate::MemoryPlan) is free before it calls `write`. The loader does not call this
-    /// method for field types that [only copy](FieldType::only_copies).
+    /// method for field types that are [cheap to write](FieldType::write_is_cheap).
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
@@ -169,11 +170,11 @@ pub enum FieldWriter<'a> {
     /// `None` stands for the first field with the extension of an image format, such as `jpg`. For
     /// batches on a device, the device converts the image, and may decode it
     /// ([`Loader::decode_on`](crate::Loader::decode_on)). The loader calls neither
-    /// [`FieldType::arrays`] nor [`FieldType::write`] of a type that wraps an image.
+    /// [`FieldType::describe_arrays`] nor [`FieldType::write`] of a type that wraps an image.
     Image(Option<&'a str>),
     /// The loader writes the sample's class and, if
     /// [`Loader::soft_labels`](crate::Loader::soft_labels) is set, its soft label.
-    /// [`FieldType::arrays`] and [`FieldType::write`] are not called.
+    /// [`FieldType::describe_arrays`] and [`FieldType::write`] are not called.
     Class,
     /// Like `Write`, but the patches of all samples are concatenated without padding
     /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the arrays that
@@ -217,7 +218,7 @@ pub struct Input<'a> {
     /// Plan of the sample's image: output size, crop, flips and other steps. If the loader has
     /// several image fields, this is the plan of the first one that uses the loader's augmentation.
     /// `None` if all image fields are views, or if the loader has neither an image field nor a
-    /// field that [reads the stored image](FieldType::delivers_image).
+    /// field that [reads the stored image](FieldType::reads_stored_image).
     pub plan: Option<&'a Plan>,
     tiles: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,

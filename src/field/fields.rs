@@ -21,7 +21,7 @@ use crate::transform::{Augment, Plan};
 
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there
+    /// Name of the field that [reads](FieldType::reads_stored_image) the sample's image, if there
     /// are no image fields.
     pub(crate) image_provider: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
@@ -162,15 +162,18 @@ impl Fields {
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
                 _ => (field_type.clone(), Some(Role::Plain)),
             };
-            let mut field_arrays = field_type.arrays(name, size)?;
+            let mut field_arrays = field_type.describe_arrays(name, size)?;
             let frames = field_type.frames().filter(|_| field_type.writer() == FieldWriter::Write);
             if let Some(count) = frames {
                 field_arrays.iter_mut().for_each(|array| array.shape.insert(0, count));
             }
             let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
-            let out =
-                if field_type.only_copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
+            let out = if field_type.write_is_cheap() {
+                &mut new_fields.copied_fields
+            } else {
+                &mut new_fields.computed_fields
+            };
             out.push(Member {
                 name: name.clone(),
                 field_type,
@@ -183,8 +186,10 @@ impl Fields {
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if new_fields.images.is_empty() {
-            let provider =
-                new_fields.members().find(|field| field.field_type.delivers_image()).map(|field| field.name.clone());
+            let provider = new_fields
+                .members()
+                .find(|field| field.field_type.reads_stored_image())
+                .map(|field| field.name.clone());
             new_fields.image_provider = provider;
         }
         if new_fields.images.len() > MAX_IMAGES {
@@ -223,7 +228,7 @@ impl Fields {
         }
         let size = image.own_augment().unwrap_or(augment).at_epoch(epoch).output_size();
         let (span, is_gray) = (arrays.len(), format.channels == 1);
-        arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
+        arrays.extend(image.describe_arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
         let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
         let writer = if is_gray { writer.single_channel() } else { writer };
         let name = name.to_owned();

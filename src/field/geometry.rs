@@ -71,7 +71,7 @@ fn matrix(plan: &Plan) -> [f32; 6] {
 }
 
 impl FieldType for Geometry {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         let size = Field { name: format!("{name}.size"), dtype: Dtype::I32, shape: vec![2] };
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![2, 3] }, size])
     }
@@ -80,7 +80,7 @@ impl FieldType for Geometry {
         true
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

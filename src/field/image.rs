@@ -207,8 +207,8 @@ impl ArrayFormat {
 
 impl FieldType for Image {
     /// Returns the array before the conversion to the loader's format: `u8` (H, W, 3).
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
-        let shape = vec![output.height as usize, output.width as usize, 3];
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
+        let shape = vec![output_size.height as usize, output_size.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
     }
 

@@ -83,7 +83,7 @@ impl Keypoints {
 }
 
 impl FieldType for Keypoints {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         self.skeleton.check().map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
         let shape = vec![self.skeleton.count, if self.visibility { 3 } else { 2 }];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])

@@ -107,7 +107,7 @@ impl Label {
 }
 
 impl FieldType for Label {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         match self.soft {
             Some((0, _)) => return Err(Error::config("soft_labels(0, ..): expected at least one class")),
             Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
@@ -118,7 +118,7 @@ impl FieldType for Label {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

@@ -179,7 +179,7 @@ impl Mask {
 }
 
 impl FieldType for Mask {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         let Some((min, max)) = self.dtype.integer_range() else {
             return Err(Error::config(format!(
                 "field {name:?}: masks cannot have the type {}: use an integer type",
@@ -201,7 +201,7 @@ impl FieldType for Mask {
         let (min_value, max_value) = self.range();
         let allows = |new: i64| new == self.fill || self.ignore == Some(new) || (min_value..=max_value).contains(&new);
         self.map.check(allows).map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
-        let shape = vec![output.height as usize, output.width as usize];
+        let shape = vec![output_size.height as usize, output_size.width as usize];
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
     }
 

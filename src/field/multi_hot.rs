@@ -210,7 +210,7 @@ impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
 }
 
 impl FieldType for MultiHot {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         if let Some(duplicate) = &self.duplicate {
             return Err(Error::config(format!("field {name:?}: class {duplicate:?} is listed twice")));
         }
@@ -224,7 +224,7 @@ impl FieldType for MultiHot {
         vec![name.to_owned()]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

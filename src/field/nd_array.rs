@@ -40,7 +40,7 @@ impl NdArray {
 }
 
 impl FieldType for NdArray {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
     }
 
@@ -48,7 +48,7 @@ impl FieldType for NdArray {
         vec![name.to_owned()]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

@@ -77,14 +77,14 @@ impl From<SerializedOptions> for Packed {
 }
 
 impl FieldType for Packed {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         let Packed { tokens, length, max_documents } = self;
         if *max_documents == 0 || max_documents > length {
             return Err(Error::config(format!(
                 "field {name:?}: {max_documents} documents per row of {length} tokens: expected 1 to {length}"
             )));
         }
-        let mut arrays = tokens.arrays(name, output)?;
+        let mut arrays = tokens.describe_arrays(name, output_size)?;
         let parts = [(".document", *length), (".position", *length), (ENDS, max_documents + 1)];
         let array = |(part, size)| Field { name: format!("{name}{part}"), dtype: Dtype::I32, shape: vec![size] };
         arrays.extend(parts.map(array));
@@ -95,7 +95,7 @@ impl FieldType for Packed {
         vec![name.to_owned(), LENGTHS.to_owned()]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

@@ -423,7 +423,7 @@ impl Buffers {
 }
 
 impl FieldType for Patches {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         self.check(name)?;
         let images = self.images.unwrap_or(1);
         let patches = usize::try_from(self.max_image_patches()).unwrap_or(usize::MAX).saturating_mul(images);

@@ -103,7 +103,7 @@ impl TryFrom<SerializedOptions> for Ragged {
 }
 
 impl FieldType for Ragged {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         if self.max_rows == 0 {
             return Err(Error::config(format!("field {name:?}: the maximum number of rows is 0: expected at least 1")));
         }
@@ -128,7 +128,7 @@ impl FieldType for Ragged {
         vec![name.to_owned()]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

@@ -50,7 +50,7 @@ impl Text {
 }
 
 impl FieldType for Text {
-    fn arrays(&self, _name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, _name: &str, _output_size: Size) -> Result<Vec<Field>> {
         Ok(Vec::new())
     }
 
@@ -58,7 +58,7 @@ impl FieldType for Text {
         vec![self.source_field.clone().unwrap_or_else(|| name.to_owned())]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

@@ -59,7 +59,7 @@ impl Tokens {
 }
 
 impl FieldType for Tokens {
-    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _output_size: Size) -> Result<Vec<Field>> {
         if !matches!(self.dtype, Dtype::U16 | Dtype::I32 | Dtype::I64) {
             let dtype = self.dtype.name();
             return Err(Error::config(format!(
@@ -92,7 +92,7 @@ impl FieldType for Tokens {
         vec![name.to_owned()]
     }
 
-    fn only_copies(&self) -> bool {
+    fn write_is_cheap(&self) -> bool {
         true
     }
 

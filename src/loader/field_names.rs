@@ -17,7 +17,7 @@ pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<V
     let mut all_names = Vec::new();
     for (field, AnyFieldType(kind)) in field_types {
         let names = kind.required_fields(field);
-        if names.is_empty() && kind.writer() == FieldWriter::Write && !kind.delivers_image() {
+        if names.is_empty() && kind.writer() == FieldWriter::Write && !kind.reads_stored_image() {
             return None;
         }
         all_names.extend(names);

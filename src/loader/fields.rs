@@ -188,7 +188,7 @@ pub(super) fn check_images(fields: &[(String, AnyFieldType)], images: &ImageOpti
         return Ok(());
     }
     let has_patches = fields.iter().any(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Patches));
-    let stored_image = fields.iter().find(|(_, AnyFieldType(kind))| kind.delivers_image());
+    let stored_image = fields.iter().find(|(_, AnyFieldType(kind))| kind.reads_stored_image());
     let augment = Some("augment").filter(|_| has_patches && stored_image.is_none() && images.is_augmented());
     let Some(option) = images.find_image_option(has_patches).or(augment) else { return Ok(()) };
     Err(Error::config(match stored_image {

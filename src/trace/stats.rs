@@ -196,10 +196,11 @@ statistics! {
         decode: StageStats,
         /// Crop, resize, flip, color changes and custom transforms.
         transform: StageStats,
-        /// Normalizing, casting, and writing into the batch, including fields that are only copied.
+        /// Normalizing, casting, and writing into the batch, including fields that are cheap to
+        /// write.
         write: StageStats,
-        /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by
-        /// field name.
+        /// The stages of the fields that are not [cheap to
+        /// write](crate::field::FieldType::write_is_cheap), keyed by field name.
         fields: BTreeMap<String, StageStats>,
         /// `ready_histogram[n]` is the number of requests for a batch while n batches were ready.
         /// Element 63 also counts requests while more batches were ready.

@@ -238,7 +238,7 @@ fn a_field_name_suffix_determines_the_number_format() {
 struct Region;
 
 impl FieldType for Region {
-    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
     }
 
@@ -268,7 +268,7 @@ fn a_custom_field_type_receives_the_plan_of_the_image() {
 struct Dice;
 
 impl FieldType for Dice {
-    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![4] }])
     }
 
@@ -320,8 +320,8 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
 struct Wrapped<K>(K);
 
 impl<K: FieldType> FieldType for Wrapped<K> {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
-        self.0.arrays(name, output)
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
+        self.0.describe_arrays(name, output_size)
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
@@ -332,8 +332,8 @@ impl<K: FieldType> FieldType for Wrapped<K> {
         self.0.follows_image()
     }
 
-    fn only_copies(&self) -> bool {
-        self.0.only_copies()
+    fn write_is_cheap(&self) -> bool {
+        self.0.write_is_cheap()
     }
 
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
@@ -389,7 +389,7 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
 impl FieldType for Large {
-    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
 

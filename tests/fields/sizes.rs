@@ -238,9 +238,9 @@ fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
 struct Odd(fn(Size) -> Vec<(Dtype, Vec<usize>)>);
 
 impl FieldType for Odd {
-    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         let named = |(number, (dtype, shape))| Field { name: format!("{name}.{number}"), dtype, shape };
-        Ok((self.0)(output).into_iter().enumerate().map(named).collect())
+        Ok((self.0)(output_size).into_iter().enumerate().map(named).collect())
     }
 
     fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {

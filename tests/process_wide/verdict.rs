@@ -174,7 +174,7 @@ fn a_lack_of_workers_is_named() {
 struct Slow;
 
 impl FieldType for Slow {
-    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
 

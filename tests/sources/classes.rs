@@ -173,7 +173,7 @@ fn an_invalid_list_is_refused_with_the_position() {
 struct Other;
 
 impl FieldType for Other {
-    fn arrays(&self, name: &str, _: warpfeed::decode::Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: warpfeed::decode::Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 

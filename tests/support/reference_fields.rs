@@ -27,7 +27,7 @@ pub fn image(size: Size) -> Vec<u8> {
 pub struct PlanRecord;
 
 impl FieldType for PlanRecord {
-    fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
+    fn describe_arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
 
