@@ -25,8 +25,8 @@ fn main() -> warpfeed::Result<()> {
     println!(
         "{} samples: {} JPEGs repacked, {} images unchanged; {} bytes of images became {}",
         report.samples,
-        report.repacked,
-        report.kept + report.not_recoded_count,
+        report.repacked_jpegs,
+        report.unchanged + report.not_recoded_count,
         report.bytes_in,
         report.bytes_out
     );

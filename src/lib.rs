@@ -76,7 +76,7 @@
 //! each. A batch keeps its slot until you drop the batch, and you may keep a batch as long as you
 //! like. `next()` waits until a batch is ready. If the consumer is slower than the loader, all
 //! slots are full, and workers wait. If your program holds the batches of all slots and requests
-//! one more, the request fails after [`Loader::timeout`].
+//! one more, the request fails after [`Loader::held_batches_timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
 //! you still hold stay valid. Memory that a device is reading is freed once the device has

@@ -531,21 +531,21 @@ impl Core {
 
     /// Changes the proportions of the mixture. Returns the epoch and the index of the first batch
     /// with the new proportions.
-    fn set_mixture(&self, py: Python<'_>, proportions: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
+    fn set_mixture(&self, py: Python<'_>, proportions: Vec<f64>, after_batches: u64) -> PyResult<(u64, u64)> {
         let change_position = self.with_state(
             py,
-            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_mixture(&proportions, after)),
+            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_mixture(&proportions, after_batches)),
         )?;
         Ok((change_position.epoch, change_position.batch))
     }
 
     /// Changes the weights of the samples. `weights` is an object of `warpfeed._number_lists`.
     /// Returns the epoch and the index of the first batch with the new weights.
-    fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after: u64) -> PyResult<(u64, u64)> {
+    fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after_batches: u64) -> PyResult<(u64, u64)> {
         let weights = options::numbers(weights, f64::from_ne_bytes)?;
         let change_position = self.with_state(
             py,
-            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_weights(&weights, after)),
+            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_weights(&weights, after_batches)),
         )?;
         Ok((change_position.epoch, change_position.batch))
     }

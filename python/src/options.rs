@@ -250,8 +250,9 @@ fn set_option(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
             loader.soft_labels(classes, smoothing)
         }
         "max_skipped" => loader.on_error(OnError::Skip { max_skipped: value.extract()? }),
-        "timeout" => loader
-            .timeout(Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?),
+        "held_batches_timeout" => loader.held_batches_timeout(
+            Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?,
+        ),
         "trace" => {
             let (path, (wait, warmup, active, repeat)): (PathBuf, _) = value.extract()?;
             loader.trace(path, Schedule { wait, warmup, active, repeat })

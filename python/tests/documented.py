@@ -142,7 +142,7 @@ class Prepared(ast.NodeTransformer):
         if called in ("Loader", "DataModule", "Decoder"):
             values: dict[str, ast.expr] = {"num_workers": ast.Constant(self.workers)}
             if called != "Decoder":
-                values["timeout"] = ast.Constant(20)
+                values["held_batches_timeout"] = ast.Constant(20)
             if called == "Loader" and not self.has_batch_sizes and not {None, "global_batch_size"} & arguments:
                 values["batch_size"] = ast.Constant(3)
             # Images of the default size would be slow.

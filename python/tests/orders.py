@@ -106,7 +106,7 @@ class Run:
         values, after = self.case.planned_calls[place]
         for rank in ranks:
             call = rank.set_mixture if isinstance(self.case, Mixed) else rank.set_weights
-            actual, expected = call(values, after=after), self.case.first_affected_batch(place)
+            actual, expected = call(values, after_batches=after), self.case.first_affected_batch(place)
             # A change after the end of a run affects no batch.
             is_after_end = not self.epochs[-1][0] and place + 1 + after >= len(self.all)
             assert is_after_end or actual == expected, f"the call after batch {place}: {actual} instead of {expected}"

@@ -395,7 +395,7 @@ def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None
 
 @pytest.mark.parametrize("copy", [None, True])
 def test_held_dlpack_batches_are_copies(packed: str, copy: bool | None) -> None:
-    loader = Loader(packed, device="cuda", output="dlpack", copy=copy, timeout=2, **OPTIONS)
+    loader = Loader(packed, device="cuda", output="dlpack", copy=copy, held_batches_timeout=2, **OPTIONS)
     batches = list(batches_of(loader, 40))
     assert len({batch.images.data_ptr() for batch in batches}) == 40
     for batch, (images, labels) in zip(batches, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
@@ -410,7 +410,7 @@ def test_jax_on_a_gpu_may_hold_every_batch(packed: str) -> None:
         jax.devices("gpu")
     except RuntimeError:
         missing("jax-gpu", "jax finds no GPU")
-    loader = Loader(packed, device="cuda", output="dlpack", timeout=2, **OPTIONS)
+    loader = Loader(packed, device="cuda", output="dlpack", held_batches_timeout=2, **OPTIONS)
     held = [jax.dlpack.from_dlpack(batch.images) for batch in batches_of(loader, 40)]
     host = Loader(packed, **{**OPTIONS, "output": "numpy"})
     for images, (expected, _) in zip(held, batches_of(host, 40), strict=True):
@@ -421,6 +421,6 @@ def test_a_decoder_copies_if_all_batches_are_held(mini: str) -> None:
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     for output in ("torch", "dlpack"):
-        decoder = Decoder(device="cuda", output=output, layout="nchw", timeout=2, **SERVING)
+        decoder = Decoder(device="cuda", output=output, layout="nchw", held_batches_timeout=2, **SERVING)
         batches = [decoder.decode(originals[:16]) for _ in range(40)]
         assert all(torch.equal(torch.from_dlpack(decoded.images).cpu(), expected) for decoded in batches)

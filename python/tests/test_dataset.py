@@ -67,10 +67,10 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
     table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
     assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "labels must not need the images"
-    train, val = split(table.dataset, [0.8, 0.2], seed=1, by_class=True)
+    train, val = split(table.dataset, [0.8, 0.2], seed=1, stratify=True)
     assert sorted(train + val) == list(range(30)) and sum(i % 3 == 0 for i in val) == 2
     part = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), subset=train, **OPTIONS)
-    assert sorted(sum(split(part.dataset, [0.5, 0.5], seed=2, by_class=True), [])) == sorted(train)
+    assert sorted(sum(split(part.dataset, [0.5, 0.5], seed=2, stratify=True), [])) == sorted(train)
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "0.bmp").write_bytes(bmp(3, 3, (1, 2, 3)))
     with pytest.raises(WarpfeedError, match="^sample 0.*no label"):
@@ -152,7 +152,7 @@ def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> Non
         assert all(id % 3 for id in seen)
     if choice == "sampler":
         assert sorted(seen) == [4, 8, 11, 19]
-    parts = split(loader.dataset, [0.5, 0.5], seed=1, by_class=subset is None)
+    parts = split(loader.dataset, [0.5, 0.5], seed=1, stratify=subset is None)
     assert set(sum(parts, [])) == allowed
     assert split(loader.dataset, [1.0], seed=1, labels=labels)[0]
 

@@ -93,7 +93,7 @@ def test_responses_can_be_awaited(mini: str) -> None:
 
 def test_held_results_do_not_block_responses_in_any_order(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
-    decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
+    decoder = Decoder(max_batch=4, prefetch=3, held_batches_timeout=20, **OPTIONS)
     batches = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
     pending = [decoder.submit(originals[4 * n : 4 * n + 4]) for n in range(3)]
     for number in (2, 0, 1):
@@ -176,7 +176,7 @@ def test_awaiting_many_responses_needs_no_thread_per_request(mini: str) -> None:
         for number, answer in enumerate(answers):
             assert np.array_equal(answer.images, pixels[number % 48 : number % 48 + 16])
 
-    with Decoder(max_batch=16, timeout=5, **OPTIONS) as decoder:
+    with Decoder(max_batch=16, held_batches_timeout=5, **OPTIONS) as decoder:
         asyncio.run(serve(decoder))
 
 

@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
     "batch_size": 2,
     "augment": Augment.resize(16, 16),
     "prefetch": 1,
-    "timeout": 10,
+    "held_batches_timeout": 10,
     "num_workers": 1,
 }
 
@@ -199,7 +199,7 @@ def test_jax_frees_the_batches_that_it_copied(sets: Any) -> None:
         import gc, sys, jax, warpfeed, warpfeed.jax
         gc.disable()
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        loader = warpfeed.Loader(sys.argv[1], batch_size=2, prefetch=1, timeout=10, output="numpy", drop_last=True,
+        loader = warpfeed.Loader(sys.argv[1], batch_size=2, prefetch=1, held_batches_timeout=10, output="numpy", drop_last=True,
                                  augment=warpfeed.Augment.resize(16, 16), fields={"boxes": warpfeed.Boxes(20)})
         count = 0
         while count < 200:

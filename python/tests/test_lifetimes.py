@@ -53,7 +53,7 @@ def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
 
 
 def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
-    loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, timeout=0.3)
+    loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, held_batches_timeout=0.3)
     it = iter(loader)
     retained = []
     with pytest.raises(WarpfeedError, match="the program has held batches in all 4 slots") as raised:
@@ -65,7 +65,7 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
 
 
 def test_held_labels_keep_no_batch_alive(packed: str) -> None:
-    loader = Loader(packed, **OPTIONS, timeout=0.5)
+    loader = Loader(packed, **OPTIONS, held_batches_timeout=0.5)
     labels, addresses = [], set()
     for images, label in batches_of(loader, 40):
         labels.append(label)
@@ -86,7 +86,7 @@ def test_batches_outlive_the_loader(packed: str) -> None:
 
 
 def test_an_unused_capsule_releases_its_batch(packed: str) -> None:
-    loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, timeout=0.5)
+    loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, held_batches_timeout=0.5)
     for batch in batches_of(loader, 20):
         capsules = [batch.images.__dlpack__(), batch.labels.__dlpack__(max_version=(1, 0))]
         del capsules, batch

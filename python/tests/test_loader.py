@@ -299,12 +299,14 @@ def test_a_torch_sampler_can_be_used_as_a_sampler_function(mini: str, torch: Any
 
 def test_a_dataset_can_be_split_by_class(mini: str, packed: str) -> None:
     labels = [i // 16 for i in range(64)]
-    by_class = warpfeed.split(64, [0.75, 0.25], seed=1, labels=labels)
+    stratified = warpfeed.split(64, [0.75, 0.25], seed=1, labels=labels)
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
-        assert warpfeed.split(data, [0.75, 0.25], seed=1, by_class=True) == by_class
+        assert warpfeed.split(data, [0.75, 0.25], seed=1, stratify=True) == stratified
         assert warpfeed.split(data, [0.75, 0.25], seed=1) == warpfeed.split(64, [0.75, 0.25], seed=1)
-    with pytest.raises(ValueError, match="by_class=True needs a dataset to read labels from"):
-        warpfeed.split(64, [1.0], seed=1, by_class=True)
+    with pytest.raises(ValueError, match="stratify=True needs a dataset to read labels from"):
+        warpfeed.split(64, [1.0], seed=1, stratify=True)
+    with pytest.raises(TypeError, match="^split has no argument 'by_class': use stratify$"):
+        warpfeed.split(64, [1.0], seed=1, by_class=True)  # type: ignore[arg-type]
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)
     assert raised.value.path == "/nowhere"

@@ -116,7 +116,7 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
         step = epoch * steps + number
         if step in planned:
             shares, after = planned[step]
-            rank.set_mixture(shares, after=after)
+            rank.set_mixture(shares, after_batches=after)
             index = step + 1 + after
             calls.append((index // steps * total + index % steps * batch, shares))
 
@@ -145,7 +145,7 @@ def test_changed_weights_apply_from_the_stated_batch_on() -> None:
     for batch in changed:
         results.append(list(batch.ids))
         if batch.batch_index == 1:
-            assert changed.set_weights(np.array(new), after=2) == (0, 4)
+            assert changed.set_weights(np.array(new), after_batches=2) == (0, 4)
     assert results == old_ids[:4] + new_ids[4:]
     copy = pickle.loads(pickle.dumps(changed))
     assert json.dumps(copy.state_dict()) == json.dumps(changed.state_dict())
@@ -179,7 +179,7 @@ while train.epoch < 6:
             time.sleep(0.001)
         seen = [train.dataset_index(id) for name in names for id in json.load(open(name))]
         losses = [0.7 * loss + seen.count(part) % 4 for part, loss in enumerate(losses)]
-        train.set_mixture([loss + 0.1 for loss in losses], after=step % 3)
+        train.set_mixture([loss + 0.1 for loss in losses], after_batches=step % 3)
         if rank == 0:
             with open(f"{folder}/state.new", "w") as file:
                 json.dump([train.state_dict(), losses], file)
@@ -257,7 +257,7 @@ def work(rank, folder):
     for call in (
         lambda: mixed.set_mixture([1.0, 2.0]),
         lambda: mixed.set_mixture([1.0, 2.0 + rank]),
-        lambda: mixed.set_mixture([1.0, 2.0], after=5 * rank),
+        lambda: mixed.set_mixture([1.0, 2.0], after_batches=5 * rank),
         lambda: weighted.set_weights([2.0] * 40),
         lambda: weighted.set_weights([2.0] * 39 + [rank]),
     ):
@@ -331,8 +331,8 @@ def test_calls_that_cannot_work_are_rejected() -> None:
             mixed.set_mixture(invalid)
     with pytest.raises(TypeError, match="proportions='ab': expected a list of numbers"):
         mixed.set_mixture("ab")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="after=1.5: expected a whole number"):
-        mixed.set_mixture([1.0, 1.0], after=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="after_batches=1.5: expected a whole number"):
+        mixed.set_mixture([1.0, 1.0], after_batches=1.5)  # type: ignore[arg-type]
     state = mixed.state_dict()
     mixed.set_mixture([1.0, 3.0])
     changed = mixed.state_dict()

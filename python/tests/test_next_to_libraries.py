@@ -353,7 +353,7 @@ def test_batches_match_the_library_of_the_format(write: Callable[[Path], Opened]
         "batch_size": 3,
         "augment": Augment.pass_through((HEIGHT, WIDTH)),
         "output": "numpy",
-        "timeout": 20,
+        "held_batches_timeout": 20,
         **options,
     }
     with Loader(data, num_workers=1, **options) as loader:

@@ -69,9 +69,9 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"shuffle": 0}, TypeError, r"^shuffle=0: expected True or False"),
         ({"drop_last": "no"}, TypeError, r"^drop_last='no': expected True or False"),
         ({"copy": 1}, TypeError, r"^copy=1: expected True or False"),
-        ({"timeout": "1s"}, TypeError, r"^timeout='1s': expected a number"),
-        ({"timeout": -1}, ValueError, r"^timeout=-1: expected 0 or more"),
-        ({"timeout": float("inf")}, ValueError, r"^timeout=inf: "),
+        ({"held_batches_timeout": "1s"}, TypeError, r"^held_batches_timeout='1s': expected a number"),
+        ({"held_batches_timeout": -1}, ValueError, r"^held_batches_timeout=-1: expected 0 or more"),
+        ({"held_batches_timeout": float("inf")}, ValueError, r"^held_batches_timeout=inf: "),
         ({"classes": "cat"}, TypeError, r"^classes='cat': expected a list of names"),
         ({"classes": [1]}, TypeError, r"^classes=\[1\]: "),
         ({"weights": 3}, TypeError, r"^weights=3: expected a list of numbers"),
@@ -148,7 +148,7 @@ def test_bad_options_of_decoder_and_pack_are_named(mini: str, tmp_path: Path) ->
 
 def test_numpy_numbers_are_accepted(mini: str) -> None:
     options = {"batch_size": np.int64(8), "drop_last": np.True_, "shuffle": np.False_, "seed": np.uint8(3)}
-    loader = Loader(mini, output="numpy", augment=Augment.train(32), timeout=np.float32(2), **options)
+    loader = Loader(mini, output="numpy", augment=Augment.train(32), held_batches_timeout=np.float32(2), **options)
     assert len(loader) == 8 and next(iter(loader)).ids == list(range(8))
 
 
@@ -191,6 +191,7 @@ OTHER_ARGUMENTS = {
     "multiprocessing_context": "the workers are threads of this process$",
     "collate_fn": "use collate=f",
     "batch_sampler": "set batch_size",
+    "timeout": "held_batches_timeout limits",
     "dataset": "pass the dataset as the first argument$",
 }
 
@@ -236,7 +237,9 @@ def test_earlier_attribute_names_suggest_the_new_one(mini: str) -> None:
 
 
 #: Names in `_other_names` that are neither options of a loader nor exported.
-ATTRIBUTES = {"batch_index", "field_types", "image_sizes", "sample_keys", "skip_checksums", "unpadded_images"}
+ATTRIBUTES = {
+    "batch_index", "field_types", "image_sizes", "sample_keys", "skip_checksums", "stratify", "unpadded_images",
+}  # fmt: skip
 
 
 def test_the_table_of_other_names_has_only_other_names() -> None:
@@ -327,7 +330,7 @@ def test_errors_derive_from_built_in_exceptions(tmp_path: Path, mini: str) -> No
     assert (e.errno, e.filename, e.kind) == (2, str(tmp_path / "nothing"), "io") and str(e).startswith(e.filename)
     again = pickle.loads(pickle.dumps(e))
     assert type(again) is type(e) and str(again) == str(e) and again.errno == 2
-    loader = Loader(mini, batch_size=4, copy=False, timeout=0.2, prefetch=1, output="numpy", augment=Augment.train(32))
+    loader = Loader(mini, batch_size=4, copy=False, held_batches_timeout=0.2, prefetch=1, output="numpy", augment=Augment.train(32))
     with pytest.raises(TimeoutError) as stalled:
         retained = list(loader)
         del retained

@@ -116,7 +116,7 @@ QUIET: dict[str, dict[str, Any]] = {
     "epochs": {"epochs": 2},
     "strict": {"strict": True},
     "retries": {"retries": 1},
-    "timeout": {"timeout": 20},
+    "held_batches_timeout": {"held_batches_timeout": 20},
     "max_skipped": {"max_skipped": 2},
     "convert_to_u8": {"convert_to_u8": True},
     "distributed": {"distributed": False},

@@ -340,9 +340,9 @@ def test_a_custom_dataset_is_split() -> None:
     own = Images(40, "pair")
     parts = warpfeed.split(own, [0.75, 0.25], seed=3)
     assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)
-    stratified = warpfeed.split(own, [0.75, 0.25], seed=3, by_class=True)
+    stratified = warpfeed.split(own, [0.75, 0.25], seed=3, stratify=True)
     assert stratified == warpfeed.split(40, [0.75, 0.25], seed=3, labels=[i % 2 for i in range(40)])
     for indices in (np.arange(40), range(40), list(range(40))):
         assert warpfeed.split(indices, [0.75, 0.25], seed=3) == parts
-    with pytest.raises(ConfigError, match="by_class"):
-        warpfeed.split(range(40), [0.75, 0.25], seed=3, by_class=True)
+    with pytest.raises(ConfigError, match="stratify"):
+        warpfeed.split(range(40), [0.75, 0.25], seed=3, stratify=True)

@@ -120,7 +120,7 @@ def test_ctrl_c_ends_packing_from_a_silent_server(shard: str, tmp_path: pathlib.
             warpfeed.pack(url, target)
         def splitting():
             silent.set()
-            warpfeed.split(url, [0.5, 0.5], seed=1, by_class=True)
+            warpfeed.split(url, [0.5, 0.5], seed=1, stratify=True)
         for call in [packing, opening, splitting]:
             signal.setitimer(signal.ITIMER_REAL, 1)
             begun = time.monotonic()

@@ -457,7 +457,7 @@ def test_a_signal_handler_runs_while_reads_of_packing_are_stuck(tmp_path: Path) 
     "call",
     [
         "warpfeed.Loader(source, balanced=True, **options)",
-        "warpfeed.split(warpfeed.Concat([source, source]), [0.5, 0.5], seed=1, by_class=True)",
+        "warpfeed.split(warpfeed.Concat([source, source]), [0.5, 0.5], seed=1, stratify=True)",
         "loader.replay(3)",
     ],
     ids=["opening", "split", "replay"],
@@ -553,7 +553,7 @@ def test_ctrl_c_reaches_a_second_waiter_and_after_a_replay() -> None:
 
 
 def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
-    loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
+    loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, held_batches_timeout=0.4)
     it, retained = iter(loader), []
     begun = time.monotonic()
     with pytest.raises(WarpfeedError, match="the program has held batches in all 4 slots"):

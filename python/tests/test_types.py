@@ -31,7 +31,7 @@ with warpfeed.span("step"):
     state: dict[str, object] = loader.state_dict()
 loader.load_state_dict(state)
 reveal_type(loader.stats().since(loader.stats()).verdict())
-reveal_type(warpfeed.split("x", [0.5, 0.5], seed=1, by_class=True))
+reveal_type(warpfeed.split("x", [0.5, 0.5], seed=1, stratify=True))
 Loader("a", device="cuda:1", dtype=np.float32, normalize=([0.5] * 3, (0.5, 0.5, 0.5)), trace=("t", (1, 1, 3, 1)))
 Loader("a", device=0, dtype=np.dtype("float32"), normalize="imagenet", trace=pathlib.Path("t"))
 wrong: int = loader.stats()

@@ -102,11 +102,12 @@ class Pending:
 
         Raises:
             WarpfeedError: with kind ``"timeout"`` if all batches of the decoder have been in use
-                for longer than ``timeout``; with kind ``"capturing"`` while the current stream is
-                being captured into a CUDA graph (call again after the capture to get the batch);
-                with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
-                batch was already taken, if the request was canceled, if the decoder was closed
-                before it decoded the batch, or if the decoder was opened in a different process.
+                for longer than ``held_batches_timeout``; with kind ``"capturing"`` while the
+                current stream is being captured into a CUDA graph (call again after the capture to
+                get the batch); with kind ``"cuda"`` if the driver reports an error; with kind
+                ``"config"`` if the batch was already taken, if the request was canceled, if the
+                decoder was closed before it decoded the batch, or if the decoder was opened in a
+                different process.
         """
         return self._decoder._to_decoded(self._response.wait(self._decoder._delivery.stream()))
 
@@ -181,8 +182,8 @@ class Decoder(_other_names.EarlierNames):
         decode_on: where the JPEGs of device batches are decoded: ``"gpu"`` (the default), ``"cpu"``
             or ``"auto"``.
         strict: as for :class:`Loader`.
-        timeout: number of seconds that a request waits while all batches are in use; 30 by
-            default.
+        held_batches_timeout: number of seconds that a request waits while all batches are in use;
+            30 by default.
         memory_limit, max_pixels: as for :class:`Loader`.
         max_sample_bytes: maximum size of an encoded image in bytes. A larger image is not decoded
             and produces an error at its position.
@@ -215,7 +216,7 @@ class Decoder(_other_names.EarlierNames):
         pin_memory: bool = False,
         decode_on: Literal["cpu", "gpu", "auto"] = "gpu",
         strict: bool = False,
-        timeout: float | None = None,
+        held_batches_timeout: float | None = None,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,

@@ -75,7 +75,7 @@ class NotFoundError(StorageError, FileNotFoundError):
 
 
 class LoaderTimeoutError(WarpfeedError, TimeoutError):
-    """The loader or decoder could not deliver a batch within ``timeout`` seconds."""
+    """The loader or decoder could not deliver a batch within ``held_batches_timeout`` seconds."""
 
 
 def free_frames(e: BaseException) -> None:

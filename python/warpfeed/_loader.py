@@ -271,7 +271,8 @@ class Loader(_other_names.EarlierNames):
             damage that libjpeg tolerates are decoded, ``stats()["damaged_images"]`` counts them
             each time that they are delivered, and the log names the first 100.
         retries: number of times that a read is repeated after a transient error; 3 by default.
-        timeout: number of seconds that ``next`` waits while all batches are in use; 30 by default.
+        held_batches_timeout: number of seconds that ``next`` waits while all batches are in use; 30
+            by default.
         memory_limit: maximum size of the memory plan, in bytes.
         max_pixels: maximum number of pixels of an image; 2**28 by default. A larger image fails.
         max_sample_bytes: maximum total size in bytes of the stored fields of a sample; 2**31 by
@@ -363,7 +364,7 @@ class Loader(_other_names.EarlierNames):
         max_skipped: int | None = None,
         strict: bool = False,
         retries: int | None = None,
-        timeout: float | None = None,
+        held_batches_timeout: float | None = None,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
@@ -615,7 +616,7 @@ class Loader(_other_names.EarlierNames):
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state
 
-    def set_mixture(self, proportions: Iterable[float], *, after: int = 0) -> tuple[int, int]:
+    def set_mixture(self, proportions: Iterable[float], *, after_batches: int = 0) -> tuple[int, int]:
         """Changes the proportions of a mixture during the run, for example based on the losses.
 
         ::
@@ -623,20 +624,20 @@ class Loader(_other_names.EarlierNames):
             loader = warpfeed.Loader([("photos", 0.5), ("sketches", 0.5)], seed=42)
             for batch in loader:
                 ...
-                loader.set_mixture([0.8, 0.2], after=10)
+                loader.set_mixture([0.8, 0.2], after_batches=10)
 
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
-        begins after at least ``after`` further batches. The round depends neither on ``prefetch``
-        nor on the number of ranks. If batches after this point are already prepared, all prepared
-        batches are dropped and prepared again. The change replaces the rest of a schedule, and
-        changes from earlier calls that have not taken effect yet.
+        begins after at least ``after_batches`` further batches. The round depends neither on
+        ``prefetch`` nor on the number of ranks. If batches after this point are already prepared,
+        all prepared batches are dropped and prepared again. The change replaces the rest of a
+        schedule, and changes from earlier calls that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.
 
         Args:
             proportions: one number per dataset. The numbers need not sum to 1.
-            after: number of batches before the change.
+            after_batches: number of further batches before the change.
 
         Returns:
             The epoch and the index of the first batch that contains samples drawn with the new
@@ -645,20 +646,21 @@ class Loader(_other_names.EarlierNames):
         Raises:
             ConfigError: if the loader is not a mixture, if the proportions are invalid, if they
                 would change the length of the run, if an image combines several samples, as in a
-                mosaic, or if ``after`` exceeds 2**24. In these cases, the loader is unchanged. The
-                error is also raised if another rank made a different call.
+                mosaic, or if ``after_batches`` exceeds 2**24. In these cases, the loader is
+                unchanged. The error is also raised if another rank made a different call.
         """
         values = proportions_of("proportions", proportions)
-        position = self._core.set_mixture(values, _options.integer("after", after))
+        position = self._core.set_mixture(values, _options.integer("after_batches", after_batches))
         self._check_same_call("set_mixture", position, values)
         return position
 
-    def set_weights(self, weights: Iterable[float], *, after: int = 0) -> tuple[int, int]:
+    def set_weights(self, weights: Iterable[float], *, after_batches: int = 0) -> tuple[int, int]:
         """Changes the ``weights`` of the samples during the run.
 
-        The change takes effect after ``after`` further batches. If later batches are already
-        prepared, all prepared batches are dropped and prepared again. To avoid this delay, set
-        ``after`` to a few batches more than ``prefetch``, and to the same number on every rank.
+        The change takes effect after ``after_batches`` further batches. If later batches are
+        already prepared, all prepared batches are dropped and prepared again. To avoid this delay,
+        set ``after_batches`` to a few batches more than ``prefetch``, and to the same number on
+        every rank.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains the calls that affect the epoch in progress. After a
@@ -667,7 +669,7 @@ class Loader(_other_names.EarlierNames):
         Args:
             weights: one weight for each sample of the whole dataset. Pass an array for many
                 samples.
-            after: number of batches before the change.
+            after_batches: number of further batches before the change.
 
         Returns:
             The epoch and the index of the first batch that is drawn with the new weights.
@@ -675,11 +677,11 @@ class Loader(_other_names.EarlierNames):
         Raises:
             ConfigError: if the loader was opened without ``weights`` or ``balanced``, if the
                 weights are invalid, if an image combines several samples, as in a mosaic, or if
-                ``after`` exceeds 2**24. In these cases, the loader is unchanged. The error is also
-                raised if another rank made a different call.
+                ``after_batches`` exceeds 2**24. In these cases, the loader is unchanged. The error
+                is also raised if another rank made a different call.
         """
         values = Floats("weights", weights)
-        position = self._core.set_weights(values, _options.integer("after", after))
+        position = self._core.set_weights(values, _options.integer("after_batches", after_batches))
         self._check_same_call("set_weights", position, values)
         return position
 

@@ -29,6 +29,7 @@ INSTEAD = {
     "TimedOutError": "use LoaderTimeoutError",
     # Earlier names of options and methods.
     "border": "use padding_mode",
+    "by_class": "use stratify",
     "by_class_name": "use match_labels_by_name",
     "end": "use eos_token_id",
     "faults": "use sample_errors()",
@@ -80,6 +81,7 @@ INSTEAD = {
     "persistent_workers": "the workers live as long as the loader",
     "pin_memory_device": "set device, the device to which batches are delivered",
     "prefetch_factor": "set prefetch, the number of batches to prepare; leave it out to let the loader choose",
+    "timeout": "slow workers are logged; held_batches_timeout limits the wait while your program holds every batch",
     "target_transform": "map the labels of a whole batch with batch_transform=[f]",
     "worker_init_fn": _RANDOM,
     # Options of the Rust crate.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, NoReturn
 
-from . import _warpfeed
+from . import _options, _warpfeed
 from ._error import ConfigError
 from ._number_lists import Labels, integers
 from ._trainers import Dataset
@@ -18,13 +18,14 @@ def split(
     fractions: Iterable[float],
     seed: int,
     labels: Iterable[int] | None = None,
-    by_class: bool = False,
+    stratify: bool = False,
+    **unknown: NoReturn,
 ) -> list[list[int]]:
     """Splits samples at random. Returns the indices of each part, for ``Loader(..., subset=part)``.
 
     ::
 
-        train, val = warpfeed.split("imagenet/train", [0.9, 0.1], seed=42, by_class=True)
+        train, val = warpfeed.split("imagenet/train", [0.9, 0.1], seed=42, stratify=True)
 
     Args:
         samples: indices, a number of samples, or a dataset. A dataset is a path, an object such as
@@ -37,35 +38,37 @@ def split(
         labels: one label per entry of ``samples``. If ``samples`` is the ``dataset`` of a loader,
             one label per sample of the whole dataset, including samples outside ``subset``. With
             labels, each class is divided separately.
-        by_class: like ``labels``, but reads the labels from the dataset. This reads every sample of
-            a Python dataset.
+        stratify: divides each class separately, like ``labels``, but reads the labels from the
+            dataset. This reads every sample of a Python dataset.
 
     Raises:
         ConfigError: if there are no fractions or more than 8, if a fraction is not from 0 to 1, if
             the sum of the fractions exceeds 1, if there is not one label per sample, or if
-            ``by_class`` is set together with ``labels`` or without a dataset.
-        TypeError: if a value has the wrong type.
+            ``stratify`` is set together with ``labels`` or without a dataset.
+        TypeError: for an unknown argument or a value of the wrong type.
         WarpfeedError: if the dataset cannot be opened, or a label cannot be read.
     """
+    for name in unknown:
+        raise _options.unknown_argument("split", name, ["fractions", "labels", "stratify"])
     for name, values in (("fractions", fractions), ("labels", labels)):
         # A string would be split into characters.
         if isinstance(values, (str, bytes)):
             raise TypeError(f"{name}={values!r}: expected a list of numbers")
-    if labels is not None and by_class:
-        raise ConfigError("pass either labels or by_class, not both")
+    if labels is not None and stratify:
+        raise ConfigError("pass either labels or stratify, not both")
     if isinstance(samples, Dataset):
         indices, total = [int(i) for i in samples.indices], samples._selection.total
-        if by_class or labels is not None:
+        if stratify or labels is not None:
             all_labels = integers("labels", samples.labels() if labels is None else labels, Labels)
             if len(all_labels) != total:
                 raise ConfigError(f"labels has {len(all_labels)} entries, but the dataset has {total} samples")
             labels = [all_labels[i] for i in indices]
     elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_dataset(samples):
-        count, stored_labels = _warpfeed.labels(samples, by_class)
-        indices, labels = list(range(count)), stored_labels if by_class else labels
-    elif by_class:
+        count, stored_labels = _warpfeed.labels(samples, stratify)
+        indices, labels = list(range(count)), stored_labels if stratify else labels
+    elif stratify:
         raise ConfigError(
-            "by_class=True needs a dataset to read labels from: pass a path or loader.dataset, or pass labels instead"
+            "stratify=True needs a dataset to read labels from: pass a path or loader.dataset, or pass labels instead"
         )
     else:
         if isinstance(samples, bool):

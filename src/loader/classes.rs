@@ -20,9 +20,9 @@ impl Loader {
     /// ```
     ///
     /// The list applies to the labels and to the classes of boxes, for datasets of every format.
-    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) use the new
-    /// labels. All datasets of a [mixture](Loader::mixture) share the list. In a dataset without
-    /// class names, labels are indices into the list.
+    /// [`balanced`](Loader::balanced) and [`split_stratified`](Loader::split_stratified) use the
+    /// new labels. All datasets of a [mixture](Loader::mixture) share the list. In a dataset
+    /// without class names, labels are indices into the list.
     ///
     /// Opening fails if the list is empty or contains duplicates, or if the dataset has a class
     /// that is not in the list. With [`OnError::Skip`](crate::OnError::Skip), samples of unlisted

@@ -127,7 +127,7 @@ impl DecoderBuilder {
         if max_queued == 0 {
             return Err(Error::config("max_queued(0): expected at least 1"));
         }
-        let ImageOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = images;
+        let ImageOptions { prefetch, held_batches_timeout: timeout, decode_on, max_sample_bytes, .. } = images;
         let limits = Limits { max_images: batch_size, max_image_bytes: max_sample_bytes, max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
@@ -137,7 +137,7 @@ impl DecoderBuilder {
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
             // Requests have their own timeout. The loader's timeout is the interval at which the
             // requests are checked while the program holds all batches.
-            timeout: timeout / 4,
+            held_batches_timeout: timeout / 4,
             retries: 0,
             ..images
         };
@@ -202,8 +202,8 @@ impl DecoderBuilder {
 
     /// Sets how long a request may wait while your program holds all batches; 30 s by default.
     /// After this time, the request fails with [`ErrorKind::Timeout`].
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.images.timeout = timeout;
+    pub fn held_batches_timeout(mut self, timeout: Duration) -> Self {
+        self.images.held_batches_timeout = timeout;
         self
     }
 

@@ -312,7 +312,7 @@ impl OpenLoader {
         let CheckedLoader { loader, split, fields, output_sizes, augments, .. } = checked_loader;
         let MemoryDivision { prefetch, scratch } = memory_division;
         let options = loader.to_string();
-        let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
+        let ImageOptions { decode_on, decode_share, seed, held_batches_timeout, .. } = loader.images;
         let computed_names = fields[0].computed_fields.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
         let can_copy = !is_decoder && fields.iter().all(|fields| can_copy(&*read_source, fields));
@@ -355,7 +355,13 @@ impl OpenLoader {
         let memory = MemoryPlan::new(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         let epoch_limit = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, runtime, schedule), memory, (loader.on_error, epoch_limit), position);
-        Ok(EngineConfig { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
+        Ok(EngineConfig {
+            shared,
+            schemas,
+            batch_sampler: loader.batch_sampler,
+            timeout: held_batches_timeout,
+            trace: loader.images.trace,
+        })
     }
 }
 

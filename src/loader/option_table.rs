@@ -421,7 +421,7 @@ options! {
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::read_retries`](crate::Stats::read_retries). Reads for [`resume`](Self::resume),
-        /// [`balanced`](Self::balanced), [`split_by_class`](Self::split_by_class) and
+        /// [`balanced`](Self::balanced), [`split_stratified`](Self::split_stratified) and
         /// [`image_sizes`](Self::image_sizes) are also retried, but only the retries for `resume`
         /// are counted. Each worker has eight buffers per attempt, one for each sample that it
         /// processes at the same time.
@@ -504,9 +504,9 @@ options! {
         /// ```
         /// # use std::time::Duration;
         /// # use warpfeed::Loader;
-        /// let loader = Loader::new("train").timeout(Duration::from_secs(5));
+        /// let loader = Loader::new("train").held_batches_timeout(Duration::from_secs(5));
         /// ```
-        loader fn timeout(timeout: Duration) -> Duration = Duration::from_secs(30);
+        loader fn held_batches_timeout(timeout: Duration) -> Duration = Duration::from_secs(30);
     }
 
     named { repeat, shuffle, shuffle_window, batch_size, global_batch_size }

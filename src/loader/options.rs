@@ -45,7 +45,7 @@ use crate::transform::Augment;
 /// | purpose | options |
 /// |---|---|
 /// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`mixture_options`](Loader::mixture_options), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`cache_listing`](Loader::cache_listing), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
-/// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
+/// | which samples | [`split`](Loader::split), [`split_stratified`](Loader::split_stratified), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 #[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`size_buckets`](Loader::size_buckets), [`budget`](Loader::budget), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
 #[doc = concat!("| fields | [`field`](Loader::field), [`drop_field`](Loader::drop_field), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]

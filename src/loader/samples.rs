@@ -241,21 +241,21 @@ impl Loader {
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
-    /// let [train, val, test] = Loader::new("photos").split_by_class([0.8, 0.1, 0.1], 42)?;
+    /// let [train, val, test] = Loader::new("photos").split_stratified([0.8, 0.1, 0.1], 42)?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
     /// # Errors
     /// See [`split`](Loader::split). In addition, fails if a label cannot be read, or if a sample
     /// has no label.
-    pub fn split_by_class<const N: usize>(self, fractions: [f64; N], seed: u64) -> Result<[Loader; N]> {
+    pub fn split_stratified<const N: usize>(self, fractions: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let missing_message = "no label, but split_by_class() requires one";
+        let missing_message = "no label, but split_stratified() requires one";
         let labels = LabelReader { source: &*source, workers, retries: loader.images.retries, missing_message };
         let labels = labels.read(&(0..source.len() as u64), Some(&indices))?;
-        loader.into_subsets(sampler::split_by_class(indices.into_iter().zip(labels), fractions, seed)?)
+        loader.into_subsets(sampler::split_stratified(indices.into_iter().zip(labels), fractions, seed)?)
     }
 
     fn open_source(self) -> Result<(Loader, Arc<dyn Source>)> {

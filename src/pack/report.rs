@@ -50,20 +50,21 @@ pub struct Report {
     pub bytes_in: u64,
     /// Size in bytes of all images after packing.
     pub bytes_out: u64,
-    /// Number of JPEGs that were rewritten losslessly.
-    pub repacked: u64,
+    /// Number of JPEGs that were rewritten losslessly with
+    /// [`repack_jpeg`](crate::pack::repack_jpeg).
+    pub repacked_jpegs: u64,
     /// Number of images that were decoded and encoded again.
-    pub encoded: u64,
+    pub reencoded: u64,
     /// Number of images that were stored as arrays.
     pub raw: u64,
     /// Number of images that were stored unchanged, either on request or because they are not
     /// JPEGs, plus the number of samples without an image. Images in `not_recoded_count` are not
     /// included.
     ///
-    /// If no sample has several images, the sum of `repacked`, `encoded`, `raw`, `kept` and
-    /// `not_recoded_count` is `samples`.
-    pub kept: u64,
-    /// How much the images in `encoded` have changed, or `None` if no images were encoded.
+    /// If no sample has several images, the sum of `repacked_jpegs`, `reencoded`, `raw`,
+    /// `unchanged` and `not_recoded_count` is `samples`.
+    pub unchanged: u64,
+    /// How much the images in `reencoded` have changed, or `None` if no images were encoded.
     pub psnr: Option<Psnr>,
     /// Number of images that were stored unchanged because they could not be recoded or decoded.
     pub not_recoded_count: u64,
@@ -183,10 +184,10 @@ impl Counts {
             samples: self.samples,
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
-            repacked: self.repacked,
-            encoded: self.encoded,
+            repacked_jpegs: self.repacked,
+            reencoded: self.encoded,
             raw: self.raw,
-            kept: self.kept,
+            unchanged: self.kept,
             psnr,
             not_recoded_count: self.not_recoded_count,
             not_recoded: self.not_recoded,

@@ -9,7 +9,7 @@
 //!    in given proportions.
 //! 5. [`Bucketed`]: a sampler that puts samples of similar lengths into the same batch. [`Subset`]
 //!    and [`Repeat`]: samplers that wrap another sampler.
-//! 6. [`split()`] and [`split_by_class`]: divide a dataset at random.
+//! 6. [`split()`] and [`split_stratified`]: divide a dataset at random.
 //! 7. [`Rank`]: the rank of this process, set explicitly or by the launcher's environment.
 //! 8. [`LastBatch`]: what happens to an incomplete last batch.
 //!
@@ -59,7 +59,7 @@ pub use sampler::{Occurrence, Position, Sampler};
 pub use schedule::LastBatch;
 pub(crate) use schedule::{Entry, Schedule};
 pub use sequential::Sequential;
-pub use split::{split, split_by_class};
+pub use split::{split, split_stratified};
 pub use subset::Subset;
 pub use weighted::Weighted;
 pub use windowed::Windowed;

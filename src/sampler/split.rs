@@ -25,7 +25,7 @@ pub fn split<const N: usize>(
     fractions: [f64; N],
     seed: u64,
 ) -> Result<[Vec<u64>; N]> {
-    split_by_class(samples.into_iter().map(|sample| (sample, 0)), fractions, seed)
+    split_stratified(samples.into_iter().map(|sample| (sample, 0)), fractions, seed)
 }
 
 /// Splits each class separately (a stratified split), so that every part has about the same class
@@ -35,14 +35,14 @@ pub fn split<const N: usize>(
 /// ```
 /// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
 /// let samples = (0..).zip(labels);
-/// let [train, val] = warpfeed::sampler::split_by_class(samples, [0.5, 0.5], 42)?;
+/// let [train, val] = warpfeed::sampler::split_stratified(samples, [0.5, 0.5], 42)?;
 /// assert_eq!(train.iter().filter(|&&index| labels[index as usize] == 1).count(), 2);
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
 /// # Errors
 /// See [`split`].
-pub fn split_by_class<const N: usize>(
+pub fn split_stratified<const N: usize>(
     samples: impl IntoIterator<Item = (u64, i64)>,
     fractions: [f64; N],
     seed: u64,
@@ -112,7 +112,8 @@ mod tests {
         for n in 0..50 {
             let [a, b, c, none] = split(0..n, [third, third, third, 0.0], 3).unwrap();
             assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} samples");
-            let [none, a, b, c] = split_by_class((0..n).map(|i| (i, i as i64)), [0.0, third, third, third], 3).unwrap();
+            let [none, a, b, c] =
+                split_stratified((0..n).map(|i| (i, i as i64)), [0.0, third, third, third], 3).unwrap();
             assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} classes");
         }
     }
@@ -121,13 +122,13 @@ mod tests {
     fn every_part_has_the_class_proportions_of_the_whole() {
         let labels = (1..=10).flat_map(|k| std::iter::repeat_n(k, 10 * k as usize));
         let samples: Vec<(u64, i64)> = (0..).zip(labels).collect();
-        let [train, val] = split_by_class(samples.iter().copied(), [0.8, 0.2], 1).unwrap();
+        let [train, val] = split_stratified(samples.iter().copied(), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (440, 110));
         for class in 1..=10 {
             let count_in = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
             assert_eq!((count_in(&train), count_in(&val)), (8 * class as usize, 2 * class as usize));
         }
-        let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
+        let [train, val] = split_stratified((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (80, 20));
     }
 

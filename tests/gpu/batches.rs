@@ -284,7 +284,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
         loader(&source, Augment::pass_through(32, 32))
             .dtype(Dtype::F16)
             .layout(Layout::Nchw)
-            .timeout(std::time::Duration::from_millis(300))
+            .held_batches_timeout(std::time::Duration::from_millis(300))
     };
     let mut device = open().cuda(&stream).unwrap();
     let mut epoch = device.epoch(0);

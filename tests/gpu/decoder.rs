@@ -314,7 +314,7 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
 #[test]
 fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
+        let decoder = open(requests(pixels).prefetch(1).held_batches_timeout(Duration::from_millis(200)));
         let images = random_jpegs(3);
         let expected = loader_images(&images, pixels).concat();
         let mut batches = Vec::new();

@@ -46,7 +46,7 @@ fn debug_shows_the_memory_plan() {
 fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
     exit_on_hang(|| {
         let wait = Duration::from_millis(300);
-        let mut batches = loader(NumberSource::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
+        let mut batches = loader(NumberSource::new(10_000)).prefetch(0).held_batches_timeout(wait).host().unwrap();
         let slots = batches.memory_plan().slots;
         assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
         let mut epoch = batches.epoch(0);
@@ -63,7 +63,8 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
 fn keeping_every_batch_fails_without_a_deadlock() {
     exit_on_hang(|| {
         let wait = Duration::from_millis(300);
-        let mut batches = loader(NumberSource::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
+        let mut batches =
+            loader(NumberSource::new(10_000)).workers(2).prefetch(1).held_batches_timeout(wait).host().unwrap();
         let mut held_batches = Vec::new();
         let started = Instant::now();
         let mut epoch = batches.epoch(0);
@@ -89,7 +90,7 @@ fn keeping_every_batch_fails_without_a_deadlock() {
 fn a_loader_in_a_for_loop_continues_after_a_timeout() {
     exit_on_hang(|| {
         let wait = Duration::from_millis(50);
-        let mut batches = loader(NumberSource::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
+        let mut batches = loader(NumberSource::new(70)).workers(2).prefetch(1).held_batches_timeout(wait).into_iter();
         let mut held_batches: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
         for _ in 0..2 {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);

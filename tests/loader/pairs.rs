@@ -133,8 +133,8 @@ static SETTERS: &[Setter] = &[
         let [part, _] = l.split([0.8, 0.2], 1)?;
         Ok(part)
     }),
-    setter("split_by_class", Shows(|run, other| run.is_less_than(other, 0.6)), |l, _| {
-        let [part, _] = l.split_by_class([0.5, 0.5], 1)?;
+    setter("split_stratified", Shows(|run, other| run.is_less_than(other, 0.6)), |l, _| {
+        let [part, _] = l.split_stratified([0.5, 0.5], 1)?;
         Ok(part)
     }),
     setter("repeat", Shows(|run, other| run.ids(0).len() as f64 >= 1.5 * other.ids(0).len() as f64), |l, _| {
@@ -185,7 +185,7 @@ static SETTERS: &[Setter] = &[
     setter("on_error", Nothing, |l, _| Ok(l.on_error(OnError::Skip { max_skipped: 2 }))),
     setter("retries", Nothing, |l, _| Ok(l.retries(1))),
     setter("strict", Nothing, |l, _| Ok(l.strict(true))),
-    setter("timeout", Nothing, |l, _| Ok(l.timeout(Duration::from_secs(20)))),
+    setter("held_batches_timeout", Nothing, |l, _| Ok(l.held_batches_timeout(Duration::from_secs(20)))),
     setter("memory_limit", Stops("memory_limit"), |l, _| Ok(l.memory_limit(1))),
     setter("max_pixels", Stops("the limit is 15"), |l, _| Ok(l.max_pixels(15))),
     setter("max_sample_bytes", Stops("the limit "), |l, _| Ok(l.max_sample_bytes(8))),
@@ -233,7 +233,7 @@ fn words(name: &str) -> &[&str] {
         "keep_labels" => &["keep_labels", "mixture"],
         "mixture_options" | "augment_for" => &["mixture", "keep_labels", "augment_for"],
         "classes_file" => &["classes"],
-        "split" | "split_by_class" => &["split", "subset"],
+        "split" | "split_stratified" => &["split", "subset"],
         "drop_field label" | "drop_field image" => {
             &["drop_field", "the loader has no image field", "the loader has no label field"]
         }

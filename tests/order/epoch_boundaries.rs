@@ -413,7 +413,7 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
             .codec(NumberCodec)
             .augment(Augment::train(16))
             .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
-        let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
+        let loader = loader.batch_size(4).workers(2).prefetch(1).held_batches_timeout(Duration::from_millis(50));
         let mut batches = loader.host().unwrap();
         let held_batches: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
         assert_eq!(held_batches.len(), 3, "every slot is in use");

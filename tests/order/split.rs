@@ -41,11 +41,11 @@ fn each_class_is_split_separately() {
             .codec(support::NumberCodec)
             .augment(warpfeed::Augment::train(16))
     };
-    let [train, val] = open(200).split_by_class([0.75, 0.25], 3).unwrap().map(ids);
+    let [train, val] = open(200).split_stratified([0.75, 0.25], 3).unwrap().map(ids);
     let rare = |ids: &[u64]| ids.iter().filter(|id| id.is_multiple_of(10)).count();
     assert_eq!((train.len(), rare(&train), val.len(), rare(&val)), (150, 15, 50, 5));
-    let e = open(1000).split_by_class([0.5, 0.5], 3).unwrap_err();
-    assert!(e.sample() == Some(999) && e.cause() == "no label, but split_by_class() requires one", "{e}");
+    let e = open(1000).split_stratified([0.5, 0.5], 3).unwrap_err();
+    assert!(e.sample() == Some(999) && e.cause() == "no label, but split_stratified() requires one", "{e}");
 }
 
 #[test]

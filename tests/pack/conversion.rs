@@ -67,13 +67,13 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     };
     let shard = root.path().join("set-000000.tar");
     let report = pack(false);
-    assert_eq!((report.encoded, report.kept, report.not_recoded_count), (1, 1, 1));
+    assert_eq!((report.reencoded, report.unchanged, report.not_recoded_count), (1, 1, 1));
     assert!(report.not_recoded[0].reason.contains("convert_to_u8(true) keeps the upper 8"), "{:?}", report.not_recoded);
     assert_eq!(images(&shard)[0].1, deep(120, 80), "the image is packed unchanged");
     assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60}));
 
     let report = pack(true);
-    assert_eq!((report.encoded, report.kept, report.not_recoded_count), (2, 1, 0));
+    assert_eq!((report.reencoded, report.unchanged, report.not_recoded_count), (2, 1, 0));
     let packed = images(&shard);
     let (size, pixels) = decoded(&Codecs::new(), &packed[0].1).unwrap();
     assert_eq!((&*packed[0].0, size), ("jpg", Size::new(60, 40)));

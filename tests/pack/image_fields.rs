@@ -58,7 +58,7 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
             .recode(Recode::Quality { quality: 90, max_side: None })
             .to(&path);
         let report = pack.unwrap();
-        assert_eq!((report.samples, report.encoded, report.kept, report.not_recoded_count), (2, 10, 0, 0));
+        assert_eq!((report.samples, report.reencoded, report.unchanged, report.not_recoded_count), (2, 10, 0, 0));
         let packed = open(&path).unwrap();
         let mut psnrs = Vec::new();
         for i in 0..2 {
@@ -96,7 +96,7 @@ fn fields_that_are_not_named_stay_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a.tar");
     let report = Pack::new(&dataset()).recode(Recode::Quality { quality: 90, max_side: None }).to(&path).unwrap();
-    assert_eq!(report.encoded, 2);
+    assert_eq!(report.reencoded, 2);
     let packed = open(&path).unwrap();
     let mut scratch = Vec::new();
     let sample = packed.read(1, &mut scratch).unwrap();
@@ -115,7 +115,7 @@ fn a_damaged_image_field_is_named_with_its_field() {
     let e = pack(false, "a.tar").unwrap_err().to_string();
     assert!(e.contains("1 of 2 images cannot be decoded") && e.contains("field \"left\""), "{e}");
     let report = pack(true, "b.tar").unwrap();
-    assert_eq!((report.encoded, report.not_recoded_count, report.undecodable_count), (1, 1, 1));
+    assert_eq!((report.reencoded, report.not_recoded_count, report.undecodable_count), (1, 1, 1));
     let packed = open(root.path().join("b.tar")).unwrap();
     let mut scratch = Vec::new();
     assert_eq!(field(&packed.read(0, &mut scratch).unwrap(), "left"), damaged);

@@ -468,7 +468,7 @@ fn merging_counts_the_bad_images_of_all_parts() {
     // Without `keep_undecodable`, shards with these images are packed again.
     assert!(pack_part(&set, root.path(), (1, 2)).is_err());
     let report = merge(root.path()).run().unwrap().report;
-    assert_eq!((report.samples, report.not_recoded_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
+    assert_eq!((report.samples, report.not_recoded_count, report.undecodable_count, report.unchanged), (40, 4, 4, 36));
     let not_recoded: Vec<u64> = report.not_recoded.iter().map(|image| image.index).collect();
     assert_eq!(not_recoded, [4, 13, 22, 31]);
 }

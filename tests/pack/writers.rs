@@ -99,7 +99,11 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     let path = |name: &str| root.path().join(name);
     let folder = folder(&path("images"));
     let report = Pack::new(&*folder).keep_undecodable(true).to(path("a.lmdb")).unwrap();
-    assert_eq!((report.samples, report.repacked, report.kept, report.not_recoded_count), (25, 23, 1, 1), "{report:?}");
+    assert_eq!(
+        (report.samples, report.repacked_jpegs, report.unchanged, report.not_recoded_count),
+        (25, 23, 1, 1),
+        "{report:?}"
+    );
     assert_eq!((report.undecodable_count, report.damaged_count), (1, 0));
     let a = open(path("a.lmdb")).unwrap();
     assert_eq!(a.kind(), "lmdb");
@@ -142,7 +146,7 @@ fn keep_bytes_stores_files_unchanged() {
     let folder = folder(&root.path().join("images"));
     let report =
         Pack::new(&*folder).recode(Recode::KeepBytes).keep_undecodable(true).to(root.path().join("kept.tar")).unwrap();
-    assert_eq!((report.kept, report.not_recoded_count, report.bytes_in), (24, 1, report.bytes_out));
+    assert_eq!((report.unchanged, report.not_recoded_count, report.bytes_in), (24, 1, report.bytes_out));
     assert_eq!(read_all(&*open(root.path().join("kept.tar")).unwrap()), read_all(&*folder));
 }
 
@@ -216,7 +220,7 @@ fn keep_undecodable_keeps_and_counts_bad_images() {
     for recode in [Recode::Lossless, Recode::KeepBytes, Recode::Quality { quality: 70, max_side: None }] {
         let pack = Pack::new(&set).recode(recode).force(true).keep_undecodable(true).strict(true);
         let r = pack.to(root.path().join("x.tar")).unwrap();
-        assert_eq!(r.samples, r.repacked + r.encoded + r.raw + r.kept + r.not_recoded_count, "{r:?}");
+        assert_eq!(r.samples, r.repacked_jpegs + r.reencoded + r.raw + r.unchanged + r.not_recoded_count, "{r:?}");
         assert_eq!((r.samples, r.not_recoded_count, r.undecodable_count, r.damaged_count), (4, 2, 2, 0), "{r:?}");
         let keys: Vec<&str> = r.not_recoded.iter().map(|image| &*image.key).collect();
         assert_eq!(keys, ["text", "cut"]);
@@ -255,7 +259,7 @@ fn quality_recodes_every_image_as_a_smaller_jpeg() {
     let target = root.path().join("small.lmdb");
     let smaller = Recode::Quality { quality: 60, max_side: Some(128) };
     let report = Pack::new(&*folder).recode(smaller).keep_undecodable(true).to(&target).unwrap();
-    assert_eq!((report.encoded, report.not_recoded_count), (24, 1));
+    assert_eq!((report.reencoded, report.not_recoded_count), (24, 1));
     assert!(report.bytes_out < report.bytes_in / 2, "{report:?}");
     let small = open(&target).unwrap();
     let (before, after) = (pixels(&*folder), pixels(&*small));
@@ -282,7 +286,7 @@ fn max_side_keeps_the_pixels_of_smaller_images() {
     ]);
     let root = tempfile::tempdir().unwrap();
     let report = Pack::new(&set).recode(Recode::MaxSide(100)).to(root.path().join("x.tar")).unwrap();
-    assert_eq!((report.repacked, report.encoded, report.kept), (1, 2, 1));
+    assert_eq!((report.repacked_jpegs, report.reencoded, report.unchanged), (1, 2, 1));
     let (before, after) = (pixels(&set), pixels(&*open(root.path().join("x.tar")).unwrap()));
     assert!(before[0] == after[0] && before[2] == after[2]);
     let sizes: Vec<Size> = after.iter().map(|s| s.2.as_ref().unwrap().0).collect();
@@ -525,7 +529,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     let originals = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
     let path = root.path().join("whole.lmdb");
     let report = Pack::new(&originals).codec(Tiny).to(&path).unwrap();
-    assert_eq!((report.samples, report.kept, report.not_recoded_count), (2, 2, 0));
+    assert_eq!((report.samples, report.unchanged, report.not_recoded_count), (2, 2, 0));
     let read = read_all(&*open(&path).unwrap());
     assert_eq!(read[0].as_sample().unwrap().field("tiny").as_deref(), Some(&tiny(20)[..]));
 

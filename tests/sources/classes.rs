@@ -69,7 +69,7 @@ fn the_list_applies_before_the_first_batch() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("axolotl", 4), ("cat", 40), ("dog", 8)]);
     let loader = || Loader::new(&set).classes(LIST);
-    let [one, other] = loader().split_by_class([0.5, 0.5], 3).unwrap();
+    let [one, other] = loader().split_stratified([0.5, 0.5], 3).unwrap();
     let halves = [labels(one), labels(other)];
     for half in &halves {
         assert!(follow_the_list(half));

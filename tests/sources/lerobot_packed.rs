@@ -129,7 +129,7 @@ fn cameras_become_jpegs_of_the_given_quality() {
     let psnr = |report: &Report| report.psnr.clone().unwrap();
     assert_eq!(psnr(&standard), psnr(&high));
     assert!(psnr(&high).mean > psnr(&low).mean && psnr(&low).mean >= psnr(&low).lowest);
-    assert_eq!((high.samples, high.encoded % 15, high.not_recoded_count), (15, 0, 0));
+    assert_eq!((high.samples, high.reencoded % 15, high.not_recoded_count), (15, 0, 0));
     let opened = open(root.path().join("high")).unwrap();
     let sample = opened.select_fields(&[TOP.to_owned()]).unwrap();
     let mut scratch = Vec::new();
@@ -188,7 +188,7 @@ fn videos_are_packed_as_jpegs() {
     let cameras = set.images();
     assert!(!cameras.is_empty());
     let report = Pack::new(&set).frames(true).to(root.path()).unwrap();
-    assert_eq!((report.encoded, report.not_recoded_count), (15 * cameras.len() as u64, 0));
+    assert_eq!((report.reencoded, report.not_recoded_count), (15 * cameras.len() as u64, 0));
     assert!(report.psnr.unwrap().lowest > 20.0);
     let packed = open(root.path()).unwrap();
     let mut scratch = Vec::new();

@@ -99,7 +99,7 @@ fn main() -> Result<()> {
         None => Arc::new(Synth::new().images(1680).classes(6).side(64).memory()?),
     };
     let loader = Loader::source(data).batch_size(BATCH).normalize(Normalize::IMAGENET);
-    let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
+    let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_stratified([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let training = training.host()?;
     let held_out = || held_out.clone().augment(Augment::eval(SIDE * 8 / 7, SIDE)).prefetch(2).host();

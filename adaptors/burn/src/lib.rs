@@ -38,7 +38,7 @@
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
 //! If your tensors keep all slots in use, the next batch fails after
-//! [`Loader::timeout`](warpfeed::Loader::timeout).
+//! [`Loader::held_batches_timeout`](warpfeed::Loader::held_batches_timeout).
 //!
 //! Only `HostBatch` is supported. burn's CubeCL backends cannot use a `CudaBatch`, because CubeCL
 //! allocates all device memory itself and computes on its own stream.

@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         None => Arc::new(Synth::new().images(1120).classes(6).side(64).memory()?),
     };
     let loader = Loader::source(data).batch_size(BATCH).normalize(Normalize::IMAGENET);
-    let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
+    let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_stratified([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = open_and_train(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
     // NaN must fail, so check `>` instead of its opposite.

@@ -25,8 +25,8 @@
 //! `view`, or a tensor saved for the backward pass.
 //!
 //! - While your tensors keep all slots in use, the loader cannot load another batch, and fails
-//!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
-//!   `images.copy()` and drop the tensor.
+//!   after [`Loader::held_batches_timeout`](warpfeed::Loader::held_batches_timeout). To keep the
+//!   data, copy it with `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because the loader never reads a delivered
 //!   slot.
 //! - `images.to_device(Device::Cuda(0))` uploads the images. From page-locked memory

@@ -161,7 +161,7 @@ fn tensors_can_be_written_and_outlive_the_loader() {
 
 #[test]
 fn keeping_every_slot_fails_without_a_hang() {
-    let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).host().unwrap();
+    let mut batches = loader().prefetch(2).held_batches_timeout(Duration::from_millis(300)).host().unwrap();
     let held = batches.epoch(0).map_while(|batch| batch.ok());
     let tensors: Vec<_> = held.map(|batch| batch.to_tch().unwrap().0).collect();
     assert!((2..7).contains(&tensors.len()), "{}", tensors.len());

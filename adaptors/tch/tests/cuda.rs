@@ -218,7 +218,7 @@ fn tensors_can_be_written_and_outlive_the_loader() {
 fn keeping_every_slot_fails_without_a_hang() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
-        let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).cuda(stream).unwrap();
+        let mut batches = loader().prefetch(2).held_batches_timeout(Duration::from_millis(300)).cuda(stream).unwrap();
         let tensors: Vec<_> =
             batches.epoch(0).map_while(|batch| batch.ok()).map(|batch| batch.to_tch().unwrap().0).collect();
         assert!((2..7).contains(&tensors.len()), "{}", tensors.len());

@@ -292,10 +292,10 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     }
 
     let outcomes = [
-        (report.repacked, "repacked"),
-        (report.encoded, "re-encoded"),
+        (report.repacked_jpegs, "repacked"),
+        (report.reencoded, "re-encoded"),
         (report.raw, "as arrays"),
-        (report.kept, "unchanged"),
+        (report.unchanged, "unchanged"),
         (report.not_recoded_count - report.undecodable_count, "unchanged (not recodable)"),
         (report.undecodable_count, "unchanged (undecodable)"),
     ];

@@ -28,12 +28,12 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::draws_per_round):
-    /// the first one that begins after at least `after` further batches. Neither the prefetch depth
-    /// nor the number of ranks affects this point. If batches after this point have been prepared,
-    /// or if the source itself prefetches, all prepared batches are dropped and prepared again. The
-    /// change replaces the remaining schedule, and all earlier changes that have not taken effect
-    /// yet.
+    /// The change takes effect at the start of a
+    /// [round](crate::sampler::MixtureOptions::draws_per_round): the first one that begins after at
+    /// least `after_batches` further batches. Neither the prefetch depth nor the number of ranks
+    /// affects this point. If batches after this point have been prepared, or if the source itself
+    /// prefetches, all prepared batches are dropped and prepared again. The change replaces the
+    /// remaining schedule, and all earlier changes that have not taken effect yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -41,21 +41,21 @@ impl<B> Batches<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader is not a mixture, if the
     /// proportions are invalid, if they would change the length of the run (see
-    /// [`single_pass`](crate::sampler::MixtureOptions::single_pass)), if images are combined with other samples
-    /// of the epoch, as in a mosaic, if `after` exceeds 2^24, or if called in a forked child. After
-    /// an error, nothing has changed.
-    pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
-        self.change(UpdateKind::Proportions, proportions, after)
+    /// [`single_pass`](crate::sampler::MixtureOptions::single_pass)), if images are combined with
+    /// other samples of the epoch, as in a mosaic, if `after_batches` exceeds 2^24, or if called in
+    /// a forked child. After an error, nothing has changed.
+    pub fn set_mixture(&self, proportions: &[f64], after_batches: u64) -> Result<BatchIndex> {
+        self.change(UpdateKind::Proportions, proportions, after_batches)
     }
 
     /// Changes the [weights](crate::Loader::weights) of the samples during the run. Pass one weight
     /// for each sample of the source. Returns the index of the first batch that is drawn with the
     /// new weights.
     ///
-    /// The change takes effect after `after` further batches. If later batches have been prepared,
-    /// or if the source itself prefetches, all prepared batches are dropped and prepared again. To
-    /// avoid this delay with other sources, set `after` to a few batches more than the
-    /// [prefetch depth](Batches::prefetch), and to the same number on every rank.
+    /// The change takes effect after `after_batches` further batches. If later batches have been
+    /// prepared, or if the source itself prefetches, all prepared batches are dropped and prepared
+    /// again. To avoid this delay with other sources, set `after_batches` to a few batches more
+    /// than the [prefetch depth](Batches::prefetch), and to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain the calls that affect the epoch in progress. After a call, the weights of earlier
@@ -64,10 +64,10 @@ impl<B> Batches<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if
     /// the weights are invalid, if images are combined with other samples of the epoch, as in a
-    /// mosaic, if `after` exceeds 2^24, or if called in a forked child. After an error, nothing has
-    /// changed.
-    pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
-        self.change(UpdateKind::Weights, weights, after)
+    /// mosaic, if `after_batches` exceeds 2^24, or if called in a forked child. After an error,
+    /// nothing has changed.
+    pub fn set_weights(&self, weights: &[f64], after_batches: u64) -> Result<BatchIndex> {
+        self.change(UpdateKind::Weights, weights, after_batches)
     }
 
     fn change(&self, kind: UpdateKind, values: &[f64], delay: u64) -> Result<BatchIndex> {
@@ -88,7 +88,9 @@ impl<B> Batches<B> {
             )));
         }
         if delay > MAX_DELAY {
-            return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
+            return Err(Error::config(format!(
+                "{call}: after_batches={delay} is too large; the maximum is {MAX_DELAY}"
+            )));
         }
         let positions_per_epoch = live_order.current().positions_per_epoch();
         let first = self.first_batch_after(delay)?;

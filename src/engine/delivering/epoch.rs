@@ -54,8 +54,8 @@ impl<B> Batches<B> {
 /// - **A bad sample** makes its batch fail. The next item is the following batch. Until the program
 ///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so that a
 ///   run that ends at the error resumes there.
-/// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
-///   program can drop some batches and then request the same batch again.
+/// - **The [timeout](crate::Loader::held_batches_timeout)** expires if the consumer holds every
+///   batch. The program can drop some batches and then request the same batch again.
 /// - **[`ErrorKind::Capturing`]** is returned during a capture. Request the same batch again after
 ///   the capture.
 ///

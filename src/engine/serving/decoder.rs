@@ -69,8 +69,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a device
 ///   (`prefetch` + 2 in host memory), and a response counts until you have received and dropped it.
 ///   At that limit, further requests wait, and fail after
-///   [`timeout`](crate::DecoderBuilder::timeout). So receive responses roughly in the order of the
-///   requests, and copy batches that you want to keep.
+///   [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout). So receive responses
+///   roughly in the order of the requests, and copy batches that you want to keep.
 /// - **Large images** are decoded on the device as long as all images of a request fit into the
 ///   device buffer. This buffer holds 16,384 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 524,288 blocks (a photograph
@@ -252,7 +252,8 @@ impl<B> Pending<B> {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program has held all of the
-    /// decoder's batches for longer than [`timeout`](crate::DecoderBuilder::timeout).
+    /// decoder's batches for longer than
+    /// [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
     /// captured into a CUDA graph. The batch is not lost: wait again after the capture.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.

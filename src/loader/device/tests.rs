@@ -712,7 +712,7 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
     let (originals, reads, sim) = (originals(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
-    let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
+    let decoder = decoder_with(&sim, |options| options.prefetch(2).held_batches_timeout(Duration::from_millis(400)));
     assert_eq!(decoder.memory_plan().device_slots, 3);
     let batches: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
     let counted: Vec<_> = originals[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();

@@ -63,7 +63,7 @@ impl Settings {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
             Some(held_out) => [data, Loader::source(held_out.clone())],
-            None => data.split_by_class([0.8, 0.2], 42)?,
+            None => data.split_stratified([0.8, 0.2], 42)?,
         };
         let [training, held_out] = parts.map(|part| {
             let part = part.batch_size(self.batch).workers(self.workers);
