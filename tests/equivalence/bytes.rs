@@ -1,9 +1,8 @@
-//! Writes binary containers that several formats use: `.npy`, ZIP, Protobuf and Flatbuffers.
+//! Encodes `.npy` files, ZIP archives, Protobuf fields and Flatbuffers.
 
-/// Returns an array in version 1.0 of NumPy's format.
+/// Encodes an array in version 1.0 of NumPy's format.
 pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let sides = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    // The shape is formatted as a Python tuple.
     let one = if shape.len() == 1 { "," } else { "" };
     let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sides}{one}), }}");
     while !(10 + dict.len() + 1).is_multiple_of(64) {
@@ -173,7 +172,6 @@ impl Flat {
     }
 }
 
-/// Computes the checksum that TFRecord files store in masked form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))

@@ -1,5 +1,4 @@
-//! Writers for compressed datasets, Parquet and HDF5. They depend only on compression libraries and
-//! `hdf5_pure`.
+//! Writes HDF5, Parquet without the `parquet` crate, and compressed variants of other formats.
 
 use std::fs;
 use std::io::Write;

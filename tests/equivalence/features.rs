@@ -1,4 +1,4 @@
-//! Writes the formats that need optional dependencies.
+//! Writes Parquet and HDF5, which need optional dependencies.
 #![cfg_attr(not(all(feature = "parquet", feature = "hdf5")), allow(dead_code, unused_imports))]
 
 use std::fs;

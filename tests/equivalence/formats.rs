@@ -1,5 +1,5 @@
-//! Lists the dataset formats without optional dependencies. Each has a writer that produces a
-//! minimal valid dataset, and a predicate for the datasets that the format can represent.
+//! Dataset formats without optional dependencies. Each has a writer that produces a minimal valid
+//! dataset, and a predicate for the datasets that the format can represent.
 
 use std::fs;
 use std::path::Path;
@@ -301,8 +301,6 @@ pub fn plain_bytes(value: Value) -> Vec<u8> {
 }
 
 fn mds(dataset: &RandomDataset, root: &Path) -> String {
-    // Datasets of raw pixels are written as arrays of one shape, and other datasets as encoded
-    // images.
     let side = dataset.samples[0].size;
     let encoded = match (dataset.kind, dataset.codec()) {
         (Kind::Pixels, _) => format!("ndarray:uint8:{},{},3", side.1, side.0),

@@ -1,5 +1,5 @@
-//! Records everything that a user can observe of a dataset: samples, batches, faults, checkpoints,
-//! and the files packed from it.
+//! Records what a user observes of a dataset: samples, batches, faults, errors, checkpoints, and
+//! the files packed from the dataset.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -129,7 +129,7 @@ impl RandomDataset {
             _ => random.pick(&["jpg", "jpg", "png", "both"]),
         };
         let powers = [(16, 16), (32, 32), (64, 16), (16, 32), (32, 16)];
-        // In a third of the datasets without boxes, every image already has the output size.
+        // In some datasets, all images have one size, which may be the output size.
         let one_size = match (random.below(3), kind) {
             (0, Kind::Boxes) => Some(random.pick(&powers)),
             (0, _) => Some(target),
@@ -148,20 +148,10 @@ impl RandomDataset {
                 (0, _) => target,
                 _ => (8 + random.below(50) as u32, 8 + random.below(50) as u32),
             });
-            let extension = match codec {
-                "both" => random.pick(&["jpg", "png"]),
-                other => {
-                    if other == "jpg" {
-                        "jpg"
-                    } else {
-                        "png"
-                    }
-                }
-            };
+            let extension = if codec == "both" { random.pick(&["jpg", "png"]) } else { codec };
             let pixels = pixels(random, size);
             let mut encoded = encoded(extension, &pixels, size);
-            // Tables detect their image column from the first sample, so this sample is never
-            // damaged.
+            // Tables detect their image column from the first sample, so it is never damaged.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
                 let len = encoded.len();

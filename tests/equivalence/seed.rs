@@ -1,5 +1,5 @@
-//! Tests one seed: writes its dataset in all formats, opens each from every kind of storage, and
-//! compares the observations.
+//! Writes the dataset of a seed in every format that can represent it, opens it from every storage,
+//! and compares what a user observes with the same dataset in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,8 +63,8 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Observes the dataset of `seed` in each combination. Adds every difference from the dataset in
-/// memory to `counts`, and returns the observations.
+/// Returns the observations in each combination and in memory. Adds the first difference of each
+/// combination from the dataset in memory to `counts`.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let dataset = RandomDataset::draw(random);

@@ -1,5 +1,5 @@
-//! Intercepts the allocator and the C library functions that this program calls, so that any single
-//! call can be made to fail.
+//! Intercepts the allocator, and the C library's functions for files, maps, locks and threads, so
+//! that one call can be made to fail.
 //!
 //! The linker prefers these definitions to the C library, for this program and for all crates and C
 //! code that are linked into it. Calls inside the C library itself are not intercepted.
@@ -112,8 +112,8 @@ pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// Starts to count calls. `fails` selects the n-th call of a kind, counted from 1. `note` runs just
-/// before that call returns.
+/// Starts to count calls. `fails` selects the call that fails: the n-th of a kind, counted from 1.
+/// `note` runs just before this call returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
     let _ = BEFORE_FAILURE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));

@@ -1,4 +1,4 @@
-//! Runs code in a child process, makes one call in it fail, and records how the process ended.
+//! Runs code in a child process, can make one call in it fail, and records how the process ended.
 //!
 //! **Invariant 1.** During the fork, no other thread of the parent holds a lock. Each test that
 //! uses this file must therefore run alone in its process.
@@ -99,8 +99,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Byte that ends a message. No error text contains it.
 const END: u8 = 1;
 
-/// A child process. It exits only after this handle is dropped, so that the parent can still query
-/// it.
+/// A child process. After its report, the child waits until this handle is dropped, so that the
+/// parent can still ask for the stack of the failed call.
 #[derive(Debug)]
 struct Child {
     id: libc::pid_t,
@@ -180,8 +180,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Lists the four innermost functions of this library in `trace`, preceded by the external function
-/// that the innermost one called. If `trace` contains neither, lists the first 12 functions.
+/// Lists up to four innermost functions of this library in `trace`, preceded by the external
+/// function that the innermost one called. If `trace` contains neither, lists up to 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
@@ -260,7 +260,7 @@ fn child_process(socket: UnixStream, fails: Option<(Kind, usize)>, run: impl FnO
     *PARENT.lock().unwrap() = Some(socket);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
     quiet();
-    // SAFETY: the handler only writes to the parent, and then the process ends.
+    // SAFETY: the handler only reports to the parent, which then kills this process.
     unsafe { libc::signal(libc::SIGABRT, aborted as *const () as usize) };
     let before = HeldResources::now();
     calls::begin(fails, note);

@@ -1,4 +1,4 @@
-//! Writes datasets in every format, with the code of `tests/equivalence`.
+//! Datasets for the format writers in `tests/equivalence`.
 #![allow(dead_code, unreachable_pub)] // the shared files define more than this file uses
 
 #[path = "../equivalence/bytes.rs"]
@@ -14,8 +14,7 @@ pub(crate) use formats::FORMATS;
 pub(crate) use random_dataset::Kind;
 use random_dataset::{RandomDataset, SampleData};
 
-/// Number of samples, large enough that even the allocation of a list with four bytes per sample
-/// can fail.
+/// With this many samples, even the allocation of a list with four bytes per sample can fail.
 const MANY: usize = 6000;
 
 pub(crate) fn many(kind: Kind) -> RandomDataset {

@@ -1,6 +1,6 @@
 //! Lets single system calls and large allocations fail while a loader opens or runs. The loader
-//! must deliver correct batches or return an error that names the file, sample or option. Nothing
-//! may leak, and the next loader must work.
+//! must deliver correct batches, or return an error that names a file, a sample, an option or a
+//! thread. Nothing may leak, and the next loader must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn a_failed_call_changes_no_batch_or_reports_its_file() {
         ("folder, skipped", &|| Ok(open("folder")?.on_error(skip))),
         ("folder, one worker", &|| Ok(open("folder")?.workers(1))),
         ("folder, readers", &|| {
-            // The loader starts reader threads, because reads block.
+            // Reads block, so the loader starts reader threads.
             let slow = BeforeRead(warpfeed::source::open(data.path("folder"))?, |_| {
                 std::thread::sleep(Duration::from_millis(1));
                 Ok(())
@@ -183,8 +183,8 @@ fn a_failed_call_changes_no_box_or_is_reported() {
 }
 
 #[test]
-fn running_out_of_memory_for_many_samples_fails() {
-    own_process!(running_out_of_memory_for_many_samples_fails);
+fn a_failed_allocation_for_many_samples_is_harmless_or_an_error() {
+    own_process!(a_failed_allocation_for_many_samples_is_harmless_or_an_error);
     let _serial = serial();
     let mut table = Table::default();
     for content in [Content::Labeled, Content::Boxes, Content::Pixels] {

@@ -1,6 +1,6 @@
 //! Lets single system calls and large allocations fail while a dataset is packed or merged. An
-//! incomplete file must never have its final name. A second run must complete the dataset and leave
-//! no temporary files behind.
+//! incomplete file must never have its final name. After an error, a second run must complete the
+//! dataset and leave no temporary files behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ fn list_files(folder: &Path) -> String {
     files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
 }
 
-/// Packs into a new folder. After a failure, checks the files that remain, and packs again.
+/// Packs into `folder`. After an error, checks the files that remain, and packs again.
 fn twice(
     pack: &dyn Fn(&Path) -> Result<()>,
     folder: &Path,

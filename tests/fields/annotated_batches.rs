@@ -1,4 +1,5 @@
-//! Tests annotated datasets. Their batches must be bit-identical after packing.
+//! Tests that packing an annotated dataset leaves its batches bit-identical, and that bad
+//! annotations and packs that resize annotated images fail.
 
 use std::path::Path;
 

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::annotated::{expect_error, write_files};
+use crate::reference_fields::npy;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use warpfeed::decode::{AnnotationFrame, Info, Size};
@@ -73,8 +74,8 @@ impl Case {
         (root, json)
     }
 
-    /// Checks the boxes, the first two masks, and the points. With `rotated`, they must match
-    /// torchvision's rotated annotations; without it, they must be unchanged.
+    /// With `rotated`, the boxes, points and first masks must match torchvision's rotated
+    /// annotations. Otherwise, the boxes and points must be unchanged.
     fn check(&self, batch: &HostBatch, rotated: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -331,15 +332,8 @@ fn masks_maps_and_points_follow_every_rotation() {
     }
 }
 
-fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    header.push_str(&" ".repeat((64 - (11 + header.len()) % 64) % 64));
-    header.push('\n');
-    [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), data].concat()
-}
-
 #[test]
-fn inspecting_annotations_gives_the_same_errors() {
+fn reading_annotations_directly_checks_the_annotated_size() {
     let sample = |size: &str| {
         let sample = OwnedSample::new("a").field("boxes.txt", "0 0 4 3").field("boxes.image_size.txt", size);
         Annotations::read(&sample.as_sample().unwrap(), Size::new(20, 10))

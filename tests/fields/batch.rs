@@ -1,5 +1,5 @@
-//! Tests that each array in a batch has the declared type and shape, and that its values follow
-//! from the `u8` images by the documented formula, for any number of workers.
+//! Tests the arrays of a batch. Each must have the declared type and shape, and values that follow
+//! from the `u8` images by the documented formula.
 
 use crate::reference::{self, Ops};
 use crate::support::{self, NumberCodec, NumberSource, loader, reference_epoch, refused};
@@ -25,7 +25,7 @@ fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
 }
 
 #[test]
-fn every_dtype_and_layout_holds_the_normalized_pixels() {
+fn every_float_dtype_and_layout_holds_the_normalized_pixels() {
     let source = NumberSource::new(7);
     let pixels = reference_epoch(&source, NumberCodec, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
     for layout in [Layout::Nhwc, Layout::Nchw] {
@@ -107,7 +107,7 @@ fn other_fields_are_delivered_with_the_batch() {
 }
 
 #[test]
-fn a_mixed_batch_is_the_same_for_any_workers() {
+fn mixed_pixels_combine_each_image_with_its_partner() {
     let source = NumberSource::new(40);
     let plain: Vec<_> =
         loader(source.clone()).shuffle(2).into_iter().map(|b| support::BatchContent::from(&b.unwrap())).collect();

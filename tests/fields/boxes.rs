@@ -84,7 +84,8 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// Applies a plan, encoded as a [`PlanRecord`], to box `i`. Each crop clips the box.
+    /// Applies a plan, encoded as a [`PlanRecord`], to box `i`. Returns the clipped box and the
+    /// visible share of its area, or `None` if nothing is visible.
     fn transformed_box(&self, i: usize, plan: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {

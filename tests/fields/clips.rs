@@ -21,8 +21,7 @@ fn pixels(clip: usize, frame: usize, size: Size) -> Vec<u8> {
     pixels.flat_map(|(x, y)| pixel(x, y).map(|v| v.wrapping_add(rng.below(9) as u8))).collect()
 }
 
-/// Encodes a frame of a clip. All frames of a clip have the same size. Some clips mix image
-/// formats.
+/// All frames of a clip have the same size. Some clips mix image formats.
 fn encoded(clip: usize, frame: usize) -> Vec<u8> {
     let size = Size::new(40 + clip as u32 * 3, 50 - clip as u32);
     let rgb = pixels(clip, frame, size);

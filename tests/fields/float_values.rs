@@ -173,8 +173,7 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
         let depth_sample = sample("tif", &file, None, &floats);
         let loader = Loader::source(Memory::new(vec![depth_sample])).augment(augment.clone());
-        // The array has no orientation, so the loader must state that it describes the stored
-        // image.
+        // The array has no orientation, so an option must say that it describes the stored image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
         let array =
             loader.annotations_follow(AnnotationFrame::Stored).convert_to_u8(true).field("values", DenseMap::new());

@@ -334,8 +334,7 @@ fn options_that_annotations_of_frames_do_not_support_are_refused() {
 #[test]
 fn the_memory_of_annotations_does_not_grow_with_the_number_of_frames() {
     let plan = |count: usize| {
-        let batches = clips(count, Stored::List).augment(Augment::train(16)).prefetch(2).host().unwrap();
-        let mut batches = batches;
+        let mut batches = clips(count, Stored::List).augment(Augment::train(16)).prefetch(2).host().unwrap();
         let bytes: usize = batches
             .epoch(0)
             .next()

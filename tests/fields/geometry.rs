@@ -1,6 +1,6 @@
-//! Tests that masks, boxes, points and dense maps are transformed like `tv_tensors` in torchvision
-//! v2. Masks must be equal bit for bit. Boxes, points and float maps must agree to within 1e-4.
-//! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
+//! Tests how images, masks, boxes, points and dense maps follow geometric augmentations. Compared
+//! with `tv_tensors` in torchvision v2, masks must be equal bit for bit, and boxes, points and float
+//! maps must agree to within 1e-4. `tests/fixtures/geometry/make.py` generated the expected values.
 
 use crate::reference_fields;
 use serde::Deserialize;
@@ -164,10 +164,10 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
     for case in cases().iter().filter(|case| case.augment.is_some()) {
         let plan = case.augment().plan(IMAGE, &mut Rng::new(0, 0, 0)).unwrap();
         let expected = case.plan();
-        let whole_boxes = |plan: &Plan| {
+        let geometry = |plan: &Plan| {
             (plan.crop, plan.resized, plan.offset, plan.target, plan.output, plan.flip, plan.vertical_flip)
         };
-        assert_eq!(whole_boxes(&plan), whole_boxes(&expected), "{}", case.name);
+        assert_eq!(geometry(&plan), geometry(&expected), "{}", case.name);
         tried += 1;
     }
     assert_eq!(tried, 5);
@@ -238,7 +238,7 @@ fn a_letterbox_has_the_pixels_of_torchvision() {
 }
 
 #[test]
-fn every_plan_equals_its_steps_in_sequence() {
+fn a_plan_matches_its_steps_in_sequence() {
     let pixels = image();
     let mut reached = [0; 4];
     for sample in 0..300 {
@@ -277,7 +277,7 @@ fn scale_jitter_draws_from_its_whole_range_of_factors() {
             let plan = augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap();
             let ratio = |a: u32, b: u32| f64::from(a) / f64::from(b);
             let (x, y) = (ratio(plan.resized.width, IMAGE.width), ratio(plan.resized.height, IMAGE.height));
-            assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio is kept up to rounding: {plan:?}");
+            assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio changed by more than rounding: {plan:?}");
             x * f64::from(IMAGE.width) / 100.0
         })
         .collect();
@@ -286,8 +286,8 @@ fn scale_jitter_draws_from_its_whole_range_of_factors() {
 }
 
 /// Statistics of 5,000 draws of torchvision, computed by `make.py`: the fraction of uncropped
-/// images, then the mean and the standard deviation of width, height, left, top, and the number of
-/// remaining boxes.
+/// images, then the mean and the standard deviation of a crop's width, height, left, top, and number
+/// of remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =
@@ -398,7 +398,7 @@ fn maps_and_images_are_resized_alike_without_antialiasing() {
     let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
         let (images, maps) = run(augment.clone().antialias(false));
-        // The image may differ by 1, because both steps round it to 8 bits.
+        // The image may differ by 1, because both passes of the resize round it to 8 bits.
         assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
         assert!(farthest(&maps, &run(augment).1) > 20.0);
     }

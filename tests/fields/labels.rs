@@ -1,4 +1,5 @@
-//! Tests that a missing label is an error, unless an option reads it as -1.
+//! Tests missing and negative labels. If other samples have labels, a missing label is an error,
+//! unless an option reads it as -1.
 
 use std::io::Write as _;
 use std::path::Path;

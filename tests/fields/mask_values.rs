@@ -131,7 +131,7 @@ fn joined_datasets_number_mask_classes_by_name() {
         let sample = packed.read(4, &mut scratch).unwrap();
         let image = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
         let old = &roots[1].1[0];
-        assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors have not changed");
+        assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "packing changed the colors");
         assert_eq!(delivered(Loader::new(&target)).unwrap(), actual);
     });
 }

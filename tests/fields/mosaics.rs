@@ -79,7 +79,7 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
     assert!(single_worker == ranks);
-    // The loader starts reader threads, because reads block.
+    // Reads block, so the loader starts reader threads.
     let slow = BeforeRead(Memory::new(samples()), |_| {
         std::thread::sleep(Duration::from_millis(2));
         Ok(())
@@ -267,7 +267,7 @@ fn a_prefetching_source_receives_mosaic_partners() {
 }
 
 #[test]
-fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
+fn a_mosaic_needs_no_option_without_labels_and_rejects_labels() {
     let boxes = || Boxes::new(4).column("class", Dtype::I64);
     let open = |samples| {
         let loader = Loader::source(Memory::new(samples)).shuffle(7).batch_size(4).augment(augment());

@@ -1,6 +1,7 @@
 //! Tests batches with any number of named fields: images, fixed-shape arrays, variable-length rows
 //! with counts, and custom types.
 
+use crate::reference_fields::npy;
 use crate::support::exit_on_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
@@ -10,14 +11,8 @@ use warpfeed::field::{
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-fn image(side: u32, color: u8) -> Vec<u8> {
-    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({side}, {side}, 3), }}");
-    let padded = format!("{header:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((padded.len() as u16).to_le_bytes());
-    bytes.extend(padded.as_bytes());
-    bytes.extend(std::iter::repeat_n(color, (side * side * 3) as usize));
-    bytes
+fn image(side: usize, color: u8) -> Vec<u8> {
+    npy("|u1", &format!("({side}, {side}, 3)"), &vec![color; side * side * 3])
 }
 
 fn rows(n: u64) -> Vec<u8> {
@@ -148,7 +143,7 @@ fn images_are_found_by_name_and_mixed_separately() {
         for batch in all_batches(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());
-            let Some(mixing) = batch.mixing() else { continue };
+            let mixing = batch.mixing().expect("the batch is mixed");
             let ids: Vec<u64> = batch.ids().collect();
             for place in 0..n {
                 let (label, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);

@@ -171,8 +171,8 @@ fn tiny_and_long_images_have_the_size_of_their_budget() -> Result<()> {
             check_p(&batch, &lists, is_qwen, filter);
             for grid in i64s(&batch, "p.grid_thw").chunks(3) {
                 let (patches, shorter) = (grid[1] * grid[2], grid[1].min(grid[2]));
-                // The shorter side of a narrow image is one block of 2x2 patches, and rounding it
-                // up exceeds `max_pixels`.
+                // The shorter side of a narrow image is rounded up to one block of 2x2 patches, so
+                // the image may exceed `max_pixels`.
                 let is_within_budget = match is_qwen {
                     true => (1024..=4096).contains(&(patches * 64)) || shorter == 2,
                     false => (36..=40).contains(&patches),

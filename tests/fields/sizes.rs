@@ -82,7 +82,7 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
         let plain = |augment| with_fields(&samples).augment(augment);
         let converted = |augment: Augment| {
             let loader = plain(augment).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-            loader.transform(|image: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
+            loader.transform(|image: &mut ImageMut<'_>, _: &mut Rng| {
                 image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(1));
                 Ok(())
             })

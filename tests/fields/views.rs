@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::reference_fields::npy;
 use crate::support::check_resume;
 use warpfeed::field::{Image, Mask};
 use warpfeed::transform::Mix;
@@ -85,19 +86,12 @@ fn a_run_with_views_resumes() {
 #[test]
 fn fields_follow_the_image_when_there_are_views() {
     use warpfeed::source::{Memory, OwnedSample};
-    let npy = |shape: &str, bytes: Vec<u8>| {
-        let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
-        let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-        file.extend(format!("{text:<117}\n").bytes());
-        file.extend(bytes);
-        file
-    };
     let sample = |n: usize| {
         let mask: Vec<u8> = (0..24 * 20).map(|i| (i * 7 + n) as u8).collect();
-        let pixels = mask.iter().flat_map(|&level| [level; 3]).collect();
+        let pixels: Vec<u8> = mask.iter().flat_map(|&level| [level; 3]).collect();
         OwnedSample::new(n.to_string())
-            .field("rgb.npy", npy("(20, 24, 3)", pixels))
-            .field("mask.npy", npy("(20, 24)", mask))
+            .field("rgb.npy", npy("|u1", "(20, 24, 3)", &pixels))
+            .field("mask.npy", npy("|u1", "(20, 24)", &mask))
             .label(0)
     };
     let loader = Loader::source(Memory::new((0..12).map(sample).collect())).batch_size(4).seed(9);

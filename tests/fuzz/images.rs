@@ -245,7 +245,7 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     true
 }
 
-/// A damaged mask in any other format must fail or have the size in its header.
+/// A damaged mask in a format other than PNG must fail or have the size in its header.
 #[cfg(feature = "formats")]
 fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);

@@ -2,8 +2,8 @@
 //! seed and can be replayed. The cases are in `tests/fuzz`, `jpeg/tests/fuzz` and
 //! `sources/tests/fuzz`.
 //!
-//! Each file there is a child of the module that it tests, so it can call private parsers. Each test
-//! runs for a second, or for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the
+//! A file with cases is a child of the module that it tests, so it can call private parsers. Each
+//! test runs for a second, or for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the
 //! commands.
 
 mod coverage;

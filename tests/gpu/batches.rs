@@ -329,7 +329,7 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
     stream.context().load_module(ptx).unwrap().load_function(name).unwrap()
 }
 
-/// `WARPFEED_BATCHES` sets the number of batches. 10,000 batches take about a minute.
+/// `WARPFEED_BATCHES` sets the number of batches.
 #[test]
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };

@@ -3,8 +3,8 @@
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
-//! `WARPFEED_SANITIZE=1` reduces the number of images for `benches/sanitize.sh`. If there is no
-//! driver, each test prints why it was skipped.
+//! `WARPFEED_SANITIZE=1`, for `benches/sanitize.sh`, reduces the number of images and skips a long
+//! test. If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -61,8 +61,8 @@ fn loader(images: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares two epochs with the host. Returns how many images the device decoded, including those
-/// prefetched for later epochs.
+/// Compares two epochs with the host. Returns how many images the workers sent to the device,
+/// including images prefetched for later epochs.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     compared(loader, stream, decode_on, what).stats().images_sent_to_device
 }
@@ -91,8 +91,8 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
     device
 }
 
-/// Counts the images of an epoch that the workers decode, if an epoch is one batch. Waits for
-/// prefetching to stop, because until then a batch may be partly counted.
+/// Returns the mean number of images per epoch that the workers decode, if an epoch is one batch.
+/// Waits for prefetching to stop, because until then a batch may be partly counted.
 fn decoded_by_workers(device: &Batches<CudaBatch>, batch: u64) -> u64 {
     let mut stats = device.stats();
     loop {

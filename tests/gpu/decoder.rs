@@ -238,7 +238,7 @@ fn a_bad_image_does_not_affect_the_others() {
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
         assert!(
             (0..8).all(|place| batch.error(place).is_some()),
-            "a request that contains only bad images is answered"
+            "a bad image in a request with only bad images has no error"
         );
         assert!(batch.error(8).is_none());
         assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
@@ -450,8 +450,8 @@ fn an_oversized_image_is_released_at_once_and_fails_alone() {
         let decoder = open(requests(pixels).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
         let answer = decoder.submit([small.clone(), large.clone(), small]).unwrap();
-        assert_eq!(Arc::strong_count(&large.0), 1, "the image is released");
-        assert_eq!(large.1.load(Relaxed), 1, "only the length is read");
+        assert_eq!(Arc::strong_count(&large.0), 1, "references to the oversized image");
+        assert_eq!(large.1.load(Relaxed), 1, "reads of the oversized image: only its length is needed");
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();

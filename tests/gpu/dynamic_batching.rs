@@ -124,7 +124,7 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
         let (_, joined) = joined(&open, requests(pixels).max_sample_bytes(good.len() as u64), NEVER);
         let alive = Arc::new(());
         joined.submit([good.clone(), vec![0; good.len() + 1]].map(|bytes| Watched(bytes, alive.clone())), ()).unwrap();
-        assert_eq!(Arc::strong_count(&alive), 2, "the good image is kept");
+        assert_eq!(Arc::strong_count(&alive), 2, "only the good image is still alive");
         joined.close();
         let batch = joined.next().unwrap().pending.wait().unwrap();
         let text = format!("the image has {} bytes, but max_sample_bytes is {}", good.len() + 1, good.len());

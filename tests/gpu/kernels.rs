@@ -329,7 +329,7 @@ fn pinned_memory_streams_and_events_work() {
         [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
-        assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
+        assert!(pinned.iter().all(|&byte| byte == 0), "new memory of {len} bytes is not zero");
         let state = state_after_fork(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
             assert_ne!(state, StateAfterFork::Absent, "{len} bytes");
@@ -338,7 +338,7 @@ fn pinned_memory_streams_and_events_work() {
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
         let memory = DeviceBuffer::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-        assert!(after.is_done().unwrap(), "an event that was never recorded is done");
+        assert!(after.is_done().unwrap(), "an event that was never recorded is not done");
         before.record(&copy).unwrap();
         // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download
         // below waits for.

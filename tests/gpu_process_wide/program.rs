@@ -298,7 +298,7 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
 
 /// A driver call in progress may delay the exit by up to a second.
 #[test]
-fn a_waiting_loader_does_not_delay_the_exit() {
+fn a_waiting_loader_has_no_driver_call_in_progress() {
     let _serial = serial();
     let Some(stream) = stream() else { return };
     let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();

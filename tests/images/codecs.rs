@@ -216,7 +216,7 @@ fn a_registry_contains_only_its_own_codecs() {
 }
 
 #[test]
-fn adjacent_samples_of_several_codecs_share_one_decode_call() {
+fn a_group_may_contain_images_of_several_codecs() {
     let codec = Ppm::default();
     let codecs = Codecs::new().with(codec.clone());
     let files = [

@@ -22,7 +22,7 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Returns one file of each type. The thumbnail puts a second EOI into the EXIF segment.
+/// The thumbnail in the EXIF segment of the last file contains a second EOI.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -122,6 +122,10 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
     }
 }
 
+fn with_wrong_marker(jpeg: &[u8]) -> Vec<u8> {
+    spliced(jpeg, data(jpeg) + 40, 2, b"\xff\xd4")
+}
+
 fn with_zeros(jpeg: &[u8], offset: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
     damaged[offset..offset + 200].fill(0);
@@ -174,32 +178,31 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let early = "a segment that ends before its last MCU, including an EOI in the middle of the data";
     let late = "eight or more bits after the last MCU of a segment";
     let kinds = [
-        ("a code that does not exist", spliced(&plain, from, 8, b"\xff\0\xff\0\xff\0\xff\0"), true),
-        (early, spliced(&restarts, second - 9, 9, b""), true),
-        (early, spliced(&plain, plain.len() / 2, 0, b"\xff\xd9"), true),
-        ("an unexpected restart marker", spliced(&restarts, second, 2, b"\xff\xd4"), true),
-        ("no EOI at the end", plain[..plain.len() - 2].to_vec(), true),
+        ("a code that does not exist", spliced(&plain, from, 8, b"\xff\0\xff\0\xff\0\xff\0")),
+        (early, spliced(&restarts, second - 9, 9, b"")),
+        (early, spliced(&plain, plain.len() / 2, 0, b"\xff\xd9")),
+        ("an unexpected restart marker", spliced(&restarts, second, 2, b"\xff\xd4")),
+        ("no EOI at the end", plain[..plain.len() - 2].to_vec()),
         (
             "missing progressive scans of the first ten coefficients",
             spliced(&progressive, scan, progressive.len() - scan, b"\xff\xd9"),
-            true,
         ),
-        ("fill bytes inside the data", spliced(&plain, stuffed, 0, b"\xff"), true),
-        (late, spliced(&restarts, second, 0, b"\x12"), true),
-        (late, spliced(&plain, plain.len() - 2, 0, b"\x12"), true),
+        ("fill bytes inside the data", spliced(&plain, stuffed, 0, b"\xff")),
+        (late, spliced(&restarts, second, 0, b"\x12")),
+        (late, spliced(&plain, plain.len() - 2, 0, b"\x12")),
     ];
     let table = include_str!("../../jpeg/src/lib.rs");
-    for (kind, damaged, met) in kinds {
+    for (kind, damaged) in kinds {
         let row = table.lines().find(|line| line.starts_with(&format!("//! | {kind} |"))).expect(kind);
-        assert!(row.ends_with(if met { "| yes |" } else { "| no |" }), "{row}");
+        assert!(row.ends_with("| yes |"), "{row}");
         assert!(matches!(check(&damaged), Condition::Tolerated(_)), "{kind}: {:?}", check(&damaged));
         let mut pixels = Pixels::new();
         Codecs::new().open(&damaged).unwrap().decode(WHOLE, &mut pixels).unwrap();
-        assert_eq!(pixels.damage().is_some(), met, "{kind}: {:?}", pixels.damage());
+        assert!(pixels.damage().is_some(), "{kind}");
         let image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
         let mut batches = loader(&[damaged, plain.clone()]).augment(image).batch_size(2).epochs(1).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        assert_eq!(batches.stats().damaged_images, u64::from(met), "{kind}");
+        assert_eq!(batches.stats().damaged_images, 1, "{kind}");
     }
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
@@ -229,10 +232,7 @@ fn damage_found_while_decoding_is_counted() {
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, file) in files() {
         // Damage at the beginning of a scan affects every crop. A third file lacks its last marker.
-        let mut marked = file.clone();
-        let offset = data(&file) + 40;
-        marked[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
-        let images = [file.clone(), marked, file[..file.len() - 2].to_vec(), file.clone()];
+        let images = [file.clone(), with_wrong_marker(&file), file[..file.len() - 2].to_vec(), file.clone()];
         for (augment, crops) in [(whole_image.clone(), false), (Augment::train(32), true)] {
             let mut batches = loader(&images).augment(augment).epochs(2).host().unwrap();
             (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
@@ -280,9 +280,7 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
 #[test]
 fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
     let (_, file) = files()[0].clone();
-    let mut damaged = file.clone();
-    let offset = data(&file) + 40;
-    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
+    let damaged = with_wrong_marker(&file);
     let options = Decoder::builder().batch_size(2).workers(1).augment(Augment::eval(40, 32));
     let decoder = options.clone().host().unwrap();
     let batch = decoder.decode([damaged.clone(), file.clone()]).unwrap();
@@ -297,15 +295,11 @@ fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
 
 #[test]
 fn damage_of_batches_that_are_not_delivered_does_not_count() {
-    let (_, file) = files()[0].clone();
-    let mut damaged = file.clone();
-    let offset = data(&file) + 40;
-    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
-    let images = vec![damaged; 8];
+    let images = vec![with_wrong_marker(&files()[0].1); 8];
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
     for (epoch, count_taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
         assert_eq!(batches.epoch(epoch).take(count_taken).filter(|batch| batch.is_ok()).count(), count_taken);
-        // The next epoch is prepared at the same time.
+        // Meanwhile, the loader prepares later batches, which must not count.
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert_eq!(batches.stats().damaged_images, count, "{count_taken} batches of epoch {epoch}");
     }

@@ -43,7 +43,7 @@ fn images_have_the_pixels_of_pillow() {
 
 #[test]
 fn planes_in_tiles_that_overhang_the_image_are_read() {
-    // The file contains consecutive numbers in three planes of 24 x 40 pixels.
+    // The file contains consecutive numbers, modulo 256, in three planes of 40x24 pixels.
     let (size, actual) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
     let area = 24 * 40;
     let expected: Vec<u8> = (0..area).flat_map(|i| [i, i + area, i + 2 * area].map(|value| value as u8)).collect();

@@ -1,4 +1,4 @@
-//! Checks at compile time which public types implement `Send`, `Sync` and `Debug`.
+//! Checks at compile time that public types implement `Send`, `Sync` and `Debug`, or the opposite.
 
 use std::fmt::Debug;
 

@@ -168,7 +168,7 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
 }
 
 #[test]
-fn pinned_without_a_driver_falls_back_to_pageable_memory() {
+fn the_memory_plan_says_whether_memory_is_pinned() {
     let batches = loader(NumberSource::new(10)).pinned(true).host().unwrap();
     let plan = batches.memory_plan();
     assert!(plan.pinned_bytes == 0 || plan.pinned_bytes == plan.host_bytes, "{plan:?}");

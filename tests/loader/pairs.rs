@@ -1,9 +1,9 @@
 //! Tests that any two options either take effect together or cause an error that names both.
 //! [`SILENT`] lists the exceptions.
 //!
-//! Opens a loader with each pair of [`Loader`]'s setters. Each setter has a condition on the
-//! batches that holds only if the setter was called. `python/tests/test_options_together.py` does
-//! the same for Python.
+//! Opens a loader with each pair of [`Loader`]'s setters. A setter with a visible effect has a
+//! condition on the run that holds only if the setter was called.
+//! `python/tests/test_options_together.py` does the same for Python.
 
 mod data;
 mod run;
@@ -200,8 +200,8 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs in which the second setter silently overrides the first, with the reason why that is
-/// allowed.
+/// Pairs in which the second setter silently removes the effect of the first, with the reason why
+/// that is allowed.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),

@@ -39,7 +39,7 @@ fn panics_on_sixth(samples: usize) -> impl Source + 'static {
     })
 }
 
-/// Returns a source in which the reads in `failing` of sample `sample` fail with a transient error.
+/// Returns a source in which `sample` fails with a transient error in the reads numbered `failing`.
 fn fails(samples: usize, sample: usize, failing: Range<usize>) -> impl Source + 'static {
     let reads = AtomicUsize::new(0);
     BeforeRead(NumberSource::new(samples), move |index| {
@@ -192,7 +192,7 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
                 }
             }
         }
-        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part are listed");
+        assert_eq!(batches.sample_errors().len(), 8, "each unread sample is listed");
     });
 }
 

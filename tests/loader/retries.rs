@@ -10,8 +10,8 @@ use crate::support::{self, NumberCodec, NumberSource, exit_on_hang, loader};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
-/// Errors of the operating system: a device I/O error, a missing file, other transient errors, and
-/// exhausted system limits with the advice that the message must contain.
+/// Error codes of the operating system: a device I/O error, a missing file, transient errors, and
+/// exhausted limits with the advice that the message must contain.
 #[cfg(not(windows))]
 mod codes {
     pub(super) const EIO: i32 = libc::EIO;
@@ -91,7 +91,6 @@ fn the_last_error_is_returned_when_retries_run_out() {
     });
 }
 
-/// A lack of file descriptors or memory must not skip a sample.
 #[test]
 fn exhausted_machine_resources_never_skip_a_sample() {
     exit_on_hang(|| {
@@ -120,7 +119,7 @@ fn reads_during_opening_are_retried() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), failures_left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // The checkpoint compares only sample 5, whose key identifies the dataset.
+        // With this subset, resuming compares only the key of sample 5.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, failures_left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

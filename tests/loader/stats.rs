@@ -1,4 +1,4 @@
-//! Tests the totals in `batches.stats()`, which must count every sample in every stage.
+//! Tests a loader's statistics: totals and times, their differences, and how they are printed.
 
 use std::time::Duration;
 
@@ -102,9 +102,8 @@ fn statistics_count_sample_bytes_and_slot_memory() {
     });
 }
 
-/// A source in which samples 3 and 13 fail. A worker loads a part of a batch, one sample after the
-/// other. Sample 3 fails after several retries, before other samples of its part. Sample 13 is the
-/// last one of its part, takes about as long to read, and is not a valid image.
+/// Sample 3 fails after several retries, before other samples of its batch. Sample 13 is the last
+/// one of its batch, takes about as long to read, and is not a valid image.
 struct FailsTwice(NumberSource);
 
 impl Source for FailsTwice {

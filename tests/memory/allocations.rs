@@ -29,7 +29,7 @@ impl Source for Waits {
         if index.is_multiple_of(4) {
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Copy into `scratch` like a source that reads files, to test that the loader reuses it.
+        // Resize `scratch` like a source that reads files, to test that the loader reuses it.
         scratch.resize(64 << 10, 0);
         self.0.read(index, scratch)
     }
@@ -117,8 +117,8 @@ fn image(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Repeat one epoch until every worker has processed every sample, so that all scratch memory
-    // has its maximum size.
+    // Workers get different samples in each repetition, until all scratch memory has its maximum
+    // size.
     let mut counted = Vec::new();
     for _ in 0..12 {
         let before = ALLOCATIONS.load(SeqCst);

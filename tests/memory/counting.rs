@@ -1,4 +1,4 @@
-//! An allocator that counts the allocations of this test binary.
+//! An allocator that counts the allocations and the allocated bytes of this test binary.
 #![allow(unsafe_code)] // a global allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};

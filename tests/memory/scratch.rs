@@ -117,7 +117,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // An image that exceeds the shared memory is decoded alone. The margin covers threads,
+            // An image that exceeds the shared memory is decoded alone. 24 MiB cover threads,
             // channels, counters and keys.
             let margin = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
@@ -137,13 +137,13 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     exit_on_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // With batches of 16 on 64 workers, each sample is a separate part, so only the limit on
-        // shared memory prevents all eight large images from being decoded at once.
+        // The 64 workers can decode all 16 samples of a batch at once, so only the limit on shared
+        // memory prevents them from decoding all eight large images at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // Run a single epoch, so that nothing is prepared during the measurement.
+        // Run a single epoch, so that no later epoch is prepared during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -247,7 +247,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let (plan, converted, max_decoding) =
             (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.max_decoding.load(SeqCst));
         assert_eq!(count, 32);
-        assert!(peak + MIB >= converted, "a map was converted");
+        assert!(peak + MIB >= converted, "no map was converted");
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "the peak is {} MiB: {plan}", peak / MIB);
         assert!(max_decoding * converted <= plan.shared_scratch_bytes, "{max_decoding} maps at a time: {plan}");
     });
@@ -444,8 +444,7 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     });
 }
 
-/// Workers copy encoded bytes for the device, and the plan includes the copies. A test in
-/// `loader::device::tests::memory` checks on a simulated device that they are freed.
+/// Workers copy encoded bytes for the device, and the plan includes the copies.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_are_bounded_and_freed() {

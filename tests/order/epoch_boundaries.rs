@@ -106,7 +106,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
         let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
         for epoch in 0..30 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each epoch has one batch, so the four slots hold this epoch and the next three.
+            // Each epoch has one batch, so the four slots have space for the next three epochs.
             source.until(|source| source.started(epoch + 3) > 0);
         }
     });
@@ -153,7 +153,6 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader has prepared epoch 1 by now.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
@@ -435,7 +434,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
     /// the third call, which is made when the consumer requests epoch 1.
     #[derive(Clone, Default)]
     struct Both {
-        /// The number of calls to `check` so far, and of reads that have waited for one.
+        /// The numbers of calls to `check`, and of reads that have begun to wait for one.
         checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
     }
 

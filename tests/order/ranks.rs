@@ -199,8 +199,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
     }
 }
 
-/// A process that a batch script starts without `srun` must not become a rank: it would load only a
-/// share of the samples, and wait forever for the other ranks.
+/// A process that a batch script starts without `srun` must not become a rank, because it would load
+/// only a share of the samples.
 #[test]
 fn a_batch_script_without_srun_has_no_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

@@ -81,7 +81,7 @@ fn a_monitor_does_not_advance_during_a_replay() {
         });
         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
-        // The first checkpoint reads samples.
+        // The first checkpoint reads samples, and must do so before reads are recorded.
         batches.checkpoint();
         monitor.set(batches.handle()).unwrap();
         assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);

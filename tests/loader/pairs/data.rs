@@ -80,15 +80,8 @@ pub(super) fn write(root: &Path) {
         for id in (0..COUNT).map(|n| set as u64 * COUNT + n) {
             let mut rng = Rng::new(3, 0, id);
             let color = |_, y| {
-                Rgba(
-                    [0; 3]
-                        .map(|_| rng.next_u64() as u8)
-                        .into_iter()
-                        .chain([if y < 2 { 0 } else { 255 }])
-                        .collect::<Vec<_>>()
-                        .try_into()
-                        .unwrap(),
-                )
+                let [red, green, blue] = [0; 3].map(|_| rng.next_u64() as u8);
+                Rgba([red, green, blue, if y < 2 { 0 } else { 255 }])
             };
             let original = RgbaImage::from_fn(4, 4, color);
             let path = format!("{}/p{id:02}.png", class(id));

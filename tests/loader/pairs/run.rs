@@ -84,7 +84,7 @@ impl Run {
         let _ = (fs::remove_file(&index), fs::remove_file(world.trace()));
         let run = || -> Result<Run> {
             let mut loader = data.loader(root).batch_size(4).workers(1).prefetch(1);
-            if !names.contains(&"views") && !names.contains(&"without image") {
+            if !names.contains(&"views") {
                 loader = loader.augment(Augment::resize(8, 8).flip(0.5));
             }
             for name in names {
