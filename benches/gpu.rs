@@ -143,7 +143,7 @@ impl Gpu {
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
             let erase = SampleOps::from_plan(&augment.plan(size, &mut rng)?);
-            let mixing = Mixing { weight: 0.7, cut: None };
+            let mixing = Mixing { weight: 0.7, cutmix_area: None };
             if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }
         let records_offset = 4 * (input + output);

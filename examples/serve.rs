@@ -119,7 +119,7 @@ fn run_client<B>(
     for round in 0..IMAGES_PER_CLIENT {
         let number = (client * 37 + round * 5) % expected.len();
         let sample = images.read(number, &mut scratch)?;
-        let mut image = sample.fields()[0].1.memory().to_vec();
+        let mut image = sample.fields()[0].1.as_bytes().to_vec();
         let is_invalid = (client + round) % 25 == 24;
         if is_invalid {
             image.truncate(image.len() / 2);

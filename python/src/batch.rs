@@ -107,7 +107,7 @@ impl Batch {
     #[allow(clippy::type_complexity)]
     fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
         let mixing = match_either!(Delivered, &self.delivered, batch => batch.mixing().copied())?;
-        Some((mixing.weight, mixing.cut.map(|cut| (cut.x, cut.y, cut.width, cut.height))))
+        Some((mixing.weight, mixing.cutmix_area.map(|cut| (cut.x, cut.y, cut.width, cut.height))))
     }
 
     #[getter]

@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn each_image_is_mixed_with_its_predecessor() {
-        let sum = Mixing { weight: 0.3, cut: None };
-        let cut = Mixing { weight: 0.8, cut: Some(Rect::new(4, 3, 9, 8)) };
+        let sum = Mixing { weight: 0.3, cutmix_area: None };
+        let cut = Mixing { weight: 0.8, cutmix_area: Some(Rect::new(4, 3, 9, 8)) };
         for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
             for (layout, count) in [Layout::Nhwc, Layout::Nchw].into_iter().flat_map(|l| [1, 2, 5].map(|n| (l, n))) {
                 check(count, dtype, layout, &sum);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_wrong_length_is_rejected() {
         let writer = BatchWriter::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
-        let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
+        let (sum, none) = (Mixing { weight: 0.3, cutmix_area: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
         assert_eq!(
             e.cause(),

@@ -129,7 +129,7 @@ fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<b
     let is_units = |field_name: &str| field_name.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(field_name, _)| is_units(field_name)) {
         None => Ok(false),
-        Some((_, text)) if text.memory().trim_ascii() == b"relative" => Ok(true),
+        Some((_, text)) if text.as_bytes().trim_ascii() == b"relative" => Ok(true),
         Some((name, text)) => {
             let text = text.encoded(name);
             let text = String::from_utf8_lossy(&text);

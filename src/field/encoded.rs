@@ -50,7 +50,7 @@ impl<'a> Encoded<'a> {
             Value::Text(_) => encoding,
             _ => Encoding::Typed,
         };
-        Encoded { name, value, bytes: value.memory(), encoding }
+        Encoded { name, value, bytes: value.as_bytes(), encoding }
     }
 }
 

@@ -95,7 +95,7 @@ impl Segments {
     /// Reads the segmentations of a sample, and returns their number. They are the content of
     /// `boxes.masks.json`, or lists of numbers with one polygon per segmentation.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
-        let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
+        let Value::Lists(outlines) = value else { return self.parse(value.as_bytes()) };
         self.clear();
         for outline in outlines.iter() {
             let polygon = if outline.len() == 0 { Item::None } else { Item::Polygons(self.polygon_ends.len(), 1) };

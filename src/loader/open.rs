@@ -72,7 +72,7 @@ impl Loader {
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
-            .lenient(matches!(self.on_error, OnError::Skip { .. }))
+            .defer_unknown_classes(matches!(self.on_error, OnError::Skip { .. }))
             .cache_listing(self.caches_listing)
             .with_stores(self.stores.clone());
         let options = match &self.masks {
@@ -488,7 +488,7 @@ mod tests {
         });
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
-        let mixing = Some(Mixing { weight: 0.5, cut: None });
+        let mixing = Some(Mixing { weight: 0.5, cutmix_area: None });
         let full = fill_slot(&config.shared, slot, 4, mixing, DeviceImages::None).0;
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }

@@ -76,10 +76,10 @@ impl Mix {
             return None;
         }
         match (self.mixup, self.cutmix) {
-            (Some(alpha), None) => Some(Mixing { weight: beta(alpha, &mut rng) as f32, cut: None }),
+            (Some(alpha), None) => Some(Mixing { weight: beta(alpha, &mut rng) as f32, cutmix_area: None }),
             (None, Some(alpha)) => Some(cut(alpha, size, &mut rng)),
             (Some(mixup), Some(_)) if rng.chance(0.5) => {
-                Some(Mixing { weight: beta(mixup, &mut rng) as f32, cut: None })
+                Some(Mixing { weight: beta(mixup, &mut rng) as f32, cutmix_area: None })
             }
             (Some(_), Some(cutmix)) => Some(cut(cutmix, size, &mut rng)),
             (None, None) => None,
@@ -96,7 +96,7 @@ pub struct Mixing {
     pub weight: f32,
     /// Rectangle that is copied from the partner (`CutMix`), or `None` for a weighted sum
     /// (`MixUp`).
-    pub cut: Option<Rect>,
+    pub cutmix_area: Option<Rect>,
 }
 
 impl Mixing {
@@ -118,7 +118,7 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let (x1, y1) = ((x - half_w).max(0), (y - half_h).max(0));
     let (x2, y2) = ((x + half_w).min(w), (y + half_h).min(h));
     let rect = Rect::new(x1 as u32, y1 as u32, (x2 - x1) as u32, (y2 - y1) as u32);
-    Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
+    Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cutmix_area: Some(rect) }
 }
 
 /// Draws from Beta(`alpha`, `alpha`), which is X / (X + Y) for gamma variates X and Y. They
@@ -183,7 +183,7 @@ mod tests {
         let size = Size::new(31, 17);
         for batch in 0..2000 {
             let mixing = Mix::cutmix(1.0).draw(5, 1, batch, size).unwrap();
-            let rect = mixing.cut.unwrap();
+            let rect = mixing.cutmix_area.unwrap();
             assert!(rect.x + rect.width <= 31 && rect.y + rect.height <= 17);
             let fraction = 1.0 - rect.size().area() as f32 / 527.0;
             assert!((mixing.weight - fraction).abs() < 1e-6);
@@ -194,7 +194,7 @@ mod tests {
     fn either_uses_mixup_and_cutmix_equally_often() {
         let mix = Mix::either(0.2, 1.0).probability(0.5);
         let drawn: Vec<_> = (0..4000).filter_map(|batch| mix.draw(1, 0, batch, Size::new(8, 8))).collect();
-        let cuts = drawn.iter().filter(|m| m.cut.is_some()).count();
+        let cuts = drawn.iter().filter(|m| m.cutmix_area.is_some()).count();
         assert!((1880..2120).contains(&drawn.len()), "{}", drawn.len());
         assert!((900..1100).contains(&cuts), "{cuts}");
     }

@@ -77,7 +77,8 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
             Err(e) => write!(line, " {e}").unwrap(),
             Ok(sample) => {
                 for (name, value) in sample.fields() {
-                    write!(line, " {name} {:016x} {:016x}", hash(value.memory()), hash(&value.encoded(name))).unwrap();
+                    write!(line, " {name} {:016x} {:016x}", hash(value.as_bytes()), hash(&value.encoded(name)))
+                        .unwrap();
                 }
                 write!(line, " {:?} {:?}", sample.key(), sample.label().map_err(|e| e.to_string())).unwrap();
             }

@@ -118,14 +118,14 @@ fn mixed_pixels_combine_each_image_with_its_partner() {
             for (batch, plain) in make.into_iter().zip(&plain) {
                 let batch = batch.unwrap();
                 let mixing = *batch.mixing().unwrap();
-                assert_eq!(mixing.cut.is_some(), cut);
+                assert_eq!(mixing.cutmix_area.is_some(), cut);
                 let (pixels, image, n) = (batch.images().as_u8().unwrap(), SIDE * SIDE * 3, batch.len());
                 for i in 0..n {
                     let (images, partner) =
                         (&plain.images[i * image..], &plain.images[Mixing::partner(i, n) * image..]);
                     for index in 0..image {
                         let (x, y) = ((index / 3 % SIDE) as u32, (index / 3 / SIDE) as u32);
-                        let value = match mixing.cut {
+                        let value = match mixing.cutmix_area {
                             Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => {
                                 partner[index]
                             }
@@ -180,7 +180,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                         let id = order.index(epoch, batch.batch_index() * 7 + i as u64);
                         let (mut ops, partner) =
                             (erased(&source, &augment, SEED, epoch, id), Mixing::partner(i, batch.len()));
-                        match mixing.cut {
+                        match mixing.cutmix_area {
                             None => ops.mix = Some((partner, mixing.weight)),
                             Some(rect) => ops.cut = Some((partner, rect)),
                         }

@@ -264,7 +264,7 @@ fn mixed_batches_have_mixed_labels() {
                 for i in 0..32 * 32 * 3 {
                     let (first, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
                     let (px, py) = ((i / 3 % 32) as u32, (i / 96) as u32);
-                    let expected = match mixing.cut {
+                    let expected = match mixing.cutmix_area {
                         None => other * (1.0 - mixing.weight) + first * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
                         Some(_) => first,

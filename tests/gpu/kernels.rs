@@ -36,11 +36,11 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
     let ops = SampleOps::from_plan(&plan);
     if rng.chance(0.4) {
         plain.mix = Some((partner, weight));
-        (plain, ops.mix(partner, &Mixing { weight, cut: None }))
+        (plain, ops.mix(partner, &Mixing { weight, cutmix_area: None }))
     } else if rng.chance(0.5) {
         let rect = random_rect(rng, size);
         plain.cut = Some((partner, rect));
-        (plain, ops.mix(partner, &Mixing { weight, cut: Some(rect) }))
+        (plain, ops.mix(partner, &Mixing { weight, cutmix_area: Some(rect) }))
     } else {
         (plain, ops)
     }
@@ -282,8 +282,8 @@ fn soft_labels_are_mixed_and_smoothed() {
     let labels = [3i64, 0, 299, -1];
     let ops = [
         no_ops(),
-        no_ops().mix(0, &Mixing { weight: 0.75, cut: None }),
-        no_ops().mix(1, &Mixing { weight: 0.5, cut: Some(Rect::new(0, 0, 1, 1)) }),
+        no_ops().mix(0, &Mixing { weight: 0.75, cutmix_area: None }),
+        no_ops().mix(1, &Mixing { weight: 0.5, cutmix_area: Some(Rect::new(0, 0, 1, 1)) }),
         no_ops(),
     ];
     let mut records = [0; 4 * SampleOps::BYTES];

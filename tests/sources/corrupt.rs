@@ -295,7 +295,7 @@ proptest! {
         }
         let cut = &value[..len.index(value.len() + 1)];
         if let Ok(sample) = MsgPack.sample("k", cut) {
-            for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
+            for bytes in sample.fields().iter().map(|(_, value)| value.as_bytes()) {
                 prop_assert!(cut.as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
             }
         }

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 pub struct Packet {
     /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Presentation time, in ticks of [`Track::ticks_per_second`]. The time 0 is the start of the
-    /// presentation.
-    pub time: i64,
+    /// Presentation timestamp, in ticks of [`Track::ticks_per_second`]. The time 0 is the start of
+    /// the presentation.
+    pub pts: i64,
     /// Number of bytes.
     pub size: u32,
     /// Whether decoding can start here.
@@ -70,8 +70,8 @@ impl Track {
         let mut shown_packets = Vec::new();
         crate::error::reserve(&mut shown_packets, packets.len())?;
         shown_packets.extend((0..packets.len() as u32).filter(|&packet| packets[packet as usize].is_shown));
-        shown_packets.sort_by_key(|&packet| packets[packet as usize].time);
-        let time = |packet: u32| packets[packet as usize].time;
+        shown_packets.sort_by_key(|&packet| packets[packet as usize].pts);
+        let time = |packet: u32| packets[packet as usize].pts;
         if let Some(index) = shown_packets.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
             return Err(Error::damaged(format!("frames {index} and {} have the same presentation time", index + 1)));
         }
@@ -126,7 +126,7 @@ impl Track {
     /// # Panics
     /// If there is no such frame.
     pub fn time(&self, frame: usize) -> Time {
-        Time { ticks: self.packets[self.packet_index(frame)].time, ticks_per_second: self.ticks_per_second }
+        Time { ticks: self.packets[self.packet_index(frame)].pts, ticks_per_second: self.ticks_per_second }
     }
 
     /// Returns the frame nearest to `seconds`, if its presentation time is within `tolerance`. If
@@ -144,7 +144,7 @@ impl Track {
         let next_frame = self
             .shown_packets
             .partition_point(|&packet| {
-                let ticks = self.packets[packet as usize].time;
+                let ticks = self.packets[packet as usize].pts;
                 Time { ticks, ticks_per_second: self.ticks_per_second }.seconds() < seconds
             })
             .min(last_frame);
@@ -162,8 +162,8 @@ impl Track {
     /// If there is no such frame.
     pub fn start_packet(&self, frame: usize) -> usize {
         let packet = self.packet_index(frame);
-        let time = self.packets[packet].time;
-        let is_start = |packet: &Packet| packet.is_key && packet.time <= time;
+        let time = self.packets[packet].pts;
+        let is_start = |packet: &Packet| packet.is_key && packet.pts <= time;
         self.packets[..=packet].iter().rposition(is_start).unwrap_or(0)
     }
 

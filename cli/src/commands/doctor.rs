@@ -347,7 +347,7 @@ impl SingleThread {
 fn read_and_touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
-    for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
+    for bytes in sample.fields().iter().map(|(_, value)| value.as_bytes()) {
         black_box(bytes.iter().step_by(64).fold(0, |sum, byte| sum ^ byte));
         total += bytes.len();
     }

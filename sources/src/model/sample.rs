@@ -139,7 +139,7 @@ impl<'a> Sample<'a> {
         if name == "cls" {
             match self.label {
                 Label::None => {
-                    (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabel_count())
+                    (self.label, self.skipped_relabels) = (Label::Text(value.as_bytes()), self.relabel_count())
                 }
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
@@ -210,7 +210,7 @@ impl<'a> Sample<'a> {
     pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
         let matches = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
         let Some((name, value)) = self.fields().iter().find(|(name, _)| matches(name)) else { return Ok(None) };
-        let text = std::str::from_utf8(value.memory()).ok();
+        let text = std::str::from_utf8(value.as_bytes()).ok();
         let number =
             text.and_then(|text| text.trim().parse().ok()).filter(|first| (0..=i64::from(VOID)).contains(first));
         number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
@@ -286,7 +286,7 @@ impl<'a> Sample<'a> {
 
     /// Returns the total size of the fields in memory, in bytes.
     pub fn total_bytes(&self) -> usize {
-        self.fields().iter().map(|(_, value)| value.memory().len()).sum()
+        self.fields().iter().map(|(_, value)| value.as_bytes().len()).sum()
     }
 
     /// Returns the name and the bytes of the image: the first field that is called `img` or

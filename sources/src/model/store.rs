@@ -231,7 +231,7 @@ pub enum Tier {
     /// In memory.
     Memory,
     /// On disk.
-    Folder,
+    Disk,
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {

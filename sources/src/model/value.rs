@@ -35,7 +35,7 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// Returns the value's bytes in memory.
-    pub fn memory(&self) -> &'a [u8] {
+    pub fn as_bytes(&self) -> &'a [u8] {
         match *self {
             Value::Bytes(bytes) => bytes,
             Value::Text(text) => text.as_bytes(),
@@ -57,8 +57,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a value of the same type and shape with `bytes` as its [`memory`](Value::memory).
-    /// Fails if the value is text, and `bytes` is not UTF-8.
+    /// Returns a value of the same type and shape with these `bytes`. Fails if the value is text,
+    /// and `bytes` is not UTF-8.
     pub(crate) fn with_bytes<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
         Ok(match *self {
             Value::Bytes(_) => Value::Bytes(bytes),

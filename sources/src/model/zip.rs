@@ -180,7 +180,7 @@ impl Zip {
             }
             for (name, value) in sample.fields() {
                 let name = append_parts(out, &[part.prefix.as_bytes(), name.as_bytes()]);
-                copy.fields.push((name, append_parts(out, &[value.memory()]), value.with_bytes(&[])?));
+                copy.fields.push((name, append_parts(out, &[value.as_bytes()]), value.with_bytes(&[])?));
             }
         }
         Ok(copy)
@@ -335,7 +335,7 @@ mod tests {
         let fields = sample
             .fields()
             .iter()
-            .map(|(name, value)| (name.to_string(), String::from_utf8(value.memory().to_vec()).unwrap()));
+            .map(|(name, value)| (name.to_string(), String::from_utf8(value.as_bytes().to_vec()).unwrap()));
         Ok((sample.key().to_owned(), sample.label()?, fields.collect()))
     }
 

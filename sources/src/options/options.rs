@@ -26,7 +26,7 @@ pub struct Options {
     pub(crate) mapped: bool,
     pub(crate) formats: Vec<Format>,
     pub(crate) classes: Option<Classes>,
-    pub(crate) lenient: bool,
+    pub(crate) defer_unknown_classes: bool,
     #[cfg(feature = "tables")]
     pub(crate) table: TableOptions,
     pub(crate) indexed: bool,
@@ -52,7 +52,7 @@ impl Default for Options {
             mapped: true,
             formats: Vec::new(),
             classes: None,
-            lenient: false,
+            defer_unknown_classes: false,
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
@@ -233,8 +233,8 @@ impl Options {
     /// Sets whether the error for a class that is missing from the list is returned only when one
     /// of its samples is read. By default, opening the dataset fails.
     #[doc(hidden)]
-    pub fn lenient(mut self, lenient: bool) -> Self {
-        self.lenient = lenient;
+    pub fn defer_unknown_classes(mut self, defer: bool) -> Self {
+        self.defer_unknown_classes = defer;
         self
     }
 
@@ -242,7 +242,7 @@ impl Options {
     #[doc(hidden)]
     pub fn relabel(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {
-            Some(classes) => classes.relabel_with(source, self.lenient),
+            Some(classes) => classes.relabel_with(source, self.defer_unknown_classes),
             None => Ok(source),
         }
     }

@@ -68,7 +68,7 @@ impl SampleOps {
     #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
-        match mixing.cut {
+        match mixing.cutmix_area {
             Some(cut) => SampleOps { mixing: Self::CUT, partner, weight, cut, ..self },
             None => SampleOps { mixing: Self::MIX, partner, weight, ..self },
         }
@@ -123,8 +123,10 @@ mod tests {
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
         let ops = SampleOps::from_plan(&plan);
         assert_eq!(ops.effects, 2 | 1 << 16);
-        let (sum, cut) =
-            (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
+        let (sum, cut) = (
+            Mixing { weight: 0.25, cutmix_area: None },
+            Mixing { weight: 0.75, cutmix_area: Some(Rect::new(9, 2, 4, 7)) },
+        );
         for mixing in [sum, cut] {
             let (mut actual, mut expected) = ([0; SampleOps::BYTES], [0; SampleOps::BYTES]);
             ops.write(&mut actual);

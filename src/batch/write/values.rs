@@ -65,7 +65,7 @@ impl BatchWriter {
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
         self.check("the output row for an image", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
-        if let Some(rect) = mixing.cut {
+        if let Some(rect) = mixing.cutmix_area {
             self.check_rect("the CutMix rectangle", rect)?;
             self.write_with_effects(original, dst)?;
             self.write_rect(rect, dst, |index| self.value(partner, index));
@@ -176,7 +176,7 @@ mod tests {
             let mut writer = BatchWriter::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
             let vector = writer.vector;
             for weight in [0.0, 1.0, 0.5, 0.25, 0.3, 0.999_999_94, 1e-30, 0.707_106_77] {
-                let mixing = Mixing { weight, cut: None };
+                let mixing = Mixing { weight, cutmix_area: None };
                 let [vector_row, portable_row] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
@@ -221,13 +221,13 @@ mod tests {
             });
             let [first, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
             let cut = rng.chance(0.4).then(|| rect(&mut rng));
-            let mixing = Mixing { weight: rng.unit() as f32, cut };
+            let mixing = Mixing { weight: rng.unit() as f32, cutmix_area: cut };
             let mut dst = vec![0xa5; writer.sample_bytes()];
             writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
             for (y, x) in (0..size.height).flat_map(|y| (0..size.width).map(move |x| (y, x))) {
                 for c in 0..3 {
                     let (v, w) = (naive(&writer, first, (x, y), c), naive(&writer, partner, (x, y), c));
-                    let sum = match mixing.cut {
+                    let sum = match mixing.cutmix_area {
                         None => w * (1.0 - mixing.weight) + v * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => w,
                         Some(_) => v,
@@ -284,7 +284,7 @@ mod tests {
         let outside = [AnyValueEffect::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (image, short) = ([0; 48], [0; 47]);
         let mix = |first: &[u8], partner: &[u8], effects: &[AnyValueEffect], cut, dst: &mut [u8]| {
-            let mixing = Mixing { weight: 0.5, cut };
+            let mixing = Mixing { weight: 0.5, cutmix_area: cut };
             let (first_image, partner) =
                 (UncastImage { pixels: first, effects: &[] }, UncastImage { pixels: partner, effects });
             writer.write_mixed(first_image, partner, &mixing, dst).map_err(|e| e.cause().to_owned())

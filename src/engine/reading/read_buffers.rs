@@ -108,7 +108,7 @@ fn touch_pages(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
         .map(|(_, value)| {
-            let bytes = value.memory();
+            let bytes = value.as_bytes();
             let page_bytes = bytes.iter().step_by(PAGE_BYTES).chain(bytes.last());
             std::hint::black_box(page_bytes.fold(0, |checksum, byte| checksum ^ byte));
             bytes.len()

@@ -187,7 +187,7 @@ impl TieredCache {
         if self.get_in_folder(key, range, out) {
             self.counts.disk_hits.fetch_add(1, Relaxed);
             self.counts.disk_bytes.fetch_add(range.len, Relaxed);
-            return Some(Tier::Folder);
+            return Some(Tier::Disk);
         }
         None
     }
@@ -498,7 +498,7 @@ mod tests {
         fs::remove_file(cache.folder.as_ref().unwrap().block_path(key)).unwrap();
         assert_eq!(cache.get(&object, 0, &mut [0; 9]), None);
         offer();
-        assert_eq!(cache.get(&object, 0, &mut [0; 9]), Some(Tier::Folder));
+        assert_eq!(cache.get(&object, 0, &mut [0; 9]), Some(Tier::Disk));
         assert_eq!(cache.stats().written_bytes, 18);
     }
 
@@ -524,7 +524,7 @@ mod tests {
             thread::sleep(Duration::from_millis(200));
             let (start, mut bytes) = (Instant::now(), [1; 9]);
             assert!(cache.contains(&object, 0, 9) && !cache.contains(&object, 9, 9));
-            assert_eq!(cache.get(&object, 0, &mut bytes), Some(Tier::Folder));
+            assert_eq!(cache.get(&object, 0, &mut bytes), Some(Tier::Disk));
             cache.set_position(
                 7,
                 cache.add_loader(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))),
@@ -534,6 +534,6 @@ mod tests {
             assert_eq!(bytes, [0; 9]);
         });
         assert!(journal.is_file() && cache.contains(&object, 9, 9));
-        assert_eq!(cache.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
+        assert_eq!(cache.get(&object, 9, &mut [0; 9]), Some(Tier::Disk));
     }
 }

@@ -91,8 +91,8 @@ impl Segment<'_> {
         };
         let out_of_range = || Error::damaged("the times of the video are out of range");
         for packet in &mut self.packets {
-            let time = i128::from(packet.time) * i128::from(factor);
-            packet.time = i64::try_from(time).map_err(|_| out_of_range())?;
+            let time = i128::from(packet.pts) * i128::from(factor);
+            packet.pts = i64::try_from(time).map_err(|_| out_of_range())?;
         }
         Track::new(track.config, per_second, self.packets)
     }
@@ -204,7 +204,7 @@ impl Segment<'_> {
             reserve(&mut self.packets, additional_capacity)?;
         }
         let is_shown = header.flags & 0x08 == 0;
-        self.packets.push(Packet { offset: header.packet_offset, time, size, is_key, is_shown });
+        self.packets.push(Packet { offset: header.packet_offset, pts: time, size, is_key, is_shown });
         Ok(())
     }
 }

@@ -140,7 +140,7 @@ impl Fragments {
                 let presentation_time = time.checked_add(time_offset.into()).ok_or_else(out_of_range)?;
                 self.time = Some(time.checked_add(duration.into()).ok_or_else(out_of_range)?);
                 let is_key = packet_flags & NOT_KEY == 0;
-                movie.packets.push(Packet { offset, time: presentation_time, size, is_key, is_shown: true });
+                movie.packets.push(Packet { offset, pts: presentation_time, size, is_key, is_shown: true });
             }
             offset = offset.checked_add(size.into()).ok_or_else(out_of_range)?;
         }

@@ -97,17 +97,17 @@ impl Movie {
         let end = (edit.duration > 0).then(|| i128::from(edit.duration) * i128::from(track_ticks));
         let start = i128::from(edit.start);
         for packet in &mut packets {
-            let time = i128::from(packet.time) - start;
+            let time = i128::from(packet.pts) - start;
             packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie_ticks) < end);
         }
         // According to the standard, the frame before the start of the edit is shown until the next
         // frame. FFmpeg starts with the next frame instead.
-        let first_time = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.time)).min();
+        let first_time = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.pts)).min();
         let start = first_time.filter(|_| edit.is_listed).map_or(start, |first_time| first_time.max(start));
         for packet in &mut packets {
-            let time = i128::from(packet.time) - start;
+            let time = i128::from(packet.pts) - start;
             let time = time.checked_mul(factor as i128).and_then(|time| time.checked_add(delay));
-            packet.time = time.and_then(|time| i64::try_from(time).ok()).ok_or_else(out_of_range)?;
+            packet.pts = time.and_then(|time| i64::try_from(time).ok()).ok_or_else(out_of_range)?;
         }
         let per_second = u64::from(track_ticks).checked_mul(factor as u64).ok_or_else(out_of_range)?;
         Ok(Track::new(config, per_second, packets)?.with_orientation(orientation))

@@ -20,7 +20,7 @@ pub(super) fn read_packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>>
 }
 
 fn packet_of_size(size: u32) -> Packet {
-    Packet { offset: 0, time: 0, size, is_key: false, is_shown: true }
+    Packet { offset: 0, pts: 0, size, is_key: false, is_shown: true }
 }
 
 fn read_sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
@@ -119,7 +119,7 @@ fn set_times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for run in table_entries(stbl.required_child(b"stts")?, 8)? {
         let end = packets.len().min(usize::saturating_add(next_packet, u32_at(run, 0) as usize));
         for packet in &mut packets[next_packet..end] {
-            packet.time = time;
+            packet.pts = time;
             time = time
                 .checked_add(u32_at(run, 4).into())
                 .ok_or_else(|| Error::damaged("the times of the video are out of range"))?;
@@ -138,7 +138,7 @@ fn set_times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
         let end = packets.len().min(usize::saturating_add(next_packet, u32_at(run, 0) as usize));
         for packet in &mut packets[next_packet..end] {
             // In version 0, the number is unsigned, but some writers still store negative numbers.
-            packet.time = packet.time.saturating_add((u32_at(run, 4) as i32).into());
+            packet.pts = packet.pts.saturating_add((u32_at(run, 4) as i32).into());
         }
         next_packet = end;
     }

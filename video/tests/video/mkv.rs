@@ -40,7 +40,7 @@ fn packets_are_those_of_ffprobe_and_of_the_mp4_file() {
     for (name, mp4_name) in FILES {
         let (file, mp4) = (bytes(name), bytes(&format!("{mp4_name}.mp4")));
         let (track, expected) = (open(&file).unwrap_or_else(|e| panic!("{name}: {e}")), open(&mp4).unwrap());
-        let found = track.packets().iter().map(|packet| (packet.time, packet.size, packet.is_key));
+        let found = track.packets().iter().map(|packet| (packet.pts, packet.size, packet.is_key));
         assert_eq!(found.collect::<Vec<_>>(), expected_packets(name), "{name}");
         assert!(packets(&file, &track) == packets(&mp4, &expected), "{name}");
         assert_eq!((track.len(), track.ticks_per_second()), (expected.len(), 1000), "{name}");
@@ -163,7 +163,7 @@ pub(crate) fn remux(mp4: &[u8]) -> Vec<u8> {
         ..FileParts::new()
     };
     for (packet, bytes) in track.packets().iter().zip(packets(mp4, &track)) {
-        let milliseconds = packet.time as f64 * 1000.0 / track.ticks_per_second() as f64;
+        let milliseconds = packet.pts as f64 * 1000.0 / track.ticks_per_second() as f64;
         let flags = if packet.is_key { 0x80 } else { 0 };
         parts = parts.cluster(milliseconds.round() as u64, &[block(SIMPLE, (2, 0, flags), bytes)]);
     }
@@ -198,7 +198,7 @@ fn actual_packets(file: &[u8]) -> (u64, Vec<PacketFields>) {
     let track = open(&file.to_vec()).unwrap();
     let bytes = packets(file, &track).into_iter().map(<[u8]>::to_vec);
     let found = bytes.zip(track.packets());
-    let found = found.map(|(bytes, packet)| (bytes, packet.time, packet.is_key, packet.is_shown)).collect();
+    let found = found.map(|(bytes, packet)| (bytes, packet.pts, packet.is_key, packet.is_shown)).collect();
     (track.ticks_per_second(), found)
 }
 

@@ -20,7 +20,7 @@ fn expected_packets(name: &str) -> Vec<PacketFields> {
 
 fn actual_packets(track: &Track) -> Vec<PacketFields> {
     let packets = track.packets().iter();
-    packets.map(|packet| (packet.offset, packet.size, packet.time, packet.is_key, packet.is_shown)).collect()
+    packets.map(|packet| (packet.offset, packet.size, packet.pts, packet.is_key, packet.is_shown)).collect()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn frames_are_found_by_their_exact_time() {
             assert_eq!(track.frame_at(time.seconds() + 2e-4, 1e-4), None, "{name} {frame}");
             let needed = track.packets_for(frame);
             assert!(needed[0].is_key, "{name} {frame}");
-            assert_eq!(needed.last().unwrap().time, time.ticks);
+            assert_eq!(needed.last().unwrap().pts, time.ticks);
             assert!(frame == 0 || track.time(frame - 1).ticks < time.ticks);
         }
         assert_eq!(track.frame_at(1e9, 1.0), None);
@@ -140,7 +140,7 @@ fn a_fragment_may_have_a_single_packet() {
     assert_eq!(found.packets().len(), track.packets().len());
     for (found, packet) in found.packets().iter().zip(track.packets()) {
         let data = |file: &[u8], offset: u64| file[offset as usize..][..packet.size as usize].to_vec();
-        assert_eq!((found.size, found.time), (packet.size, packet.time));
+        assert_eq!((found.size, found.pts), (packet.size, packet.pts));
         assert_eq!(data(&file, found.offset), data(&source, packet.offset));
     }
 }

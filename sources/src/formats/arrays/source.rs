@@ -187,7 +187,7 @@ impl Arrays {
                 Ok(())
             })
         };
-        rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(with_path)?;
+        rows.learn(options.classes.as_ref(), options.defer_unknown_classes, texts).map_err(with_path)?;
         let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
         let requested_checks = AtomicU64::new(0);
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })

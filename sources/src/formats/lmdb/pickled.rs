@@ -55,15 +55,16 @@ impl Pickled {
     }
 
     /// Assigns a class index to each label if the labels are text. `values` iterates over the whole
-    /// database. Fails if `classes` is given and lacks a label, unless `lenient` is true.
+    /// database. Fails if `classes` is given and lacks a label, unless `defer_unknown_classes` is
+    /// true.
     pub(super) fn learn<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
     ) -> Result<()> {
         let (item_names, mut buffer) = (&self.item_names, Vec::new());
-        self.rows.learn(classes, lenient, |label, visit| {
+        self.rows.learn(classes, defer_unknown_classes, |label, visit| {
             for (index, value) in values.enumerate() {
                 buffer.clear();
                 // Ignore a damaged value: reading its sample reports the damage.

@@ -119,7 +119,7 @@ pub(crate) struct LmdbOptions<'a> {
     pub(crate) choice: ColumnChoice,
     pub(crate) classes: Option<&'a Classes>,
     /// Whether an unknown class is an error when its sample is read, instead of on opening.
-    pub(crate) lenient: bool,
+    pub(crate) defer_unknown_classes: bool,
 }
 
 /// Growth of an open database, in bytes, at which the first warning is logged.
@@ -218,7 +218,7 @@ impl Lmdb {
                 // Evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
                 let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(with_first_key)?;
-                pickled.learn((0..len).map(value), options.classes, options.lenient)?;
+                pickled.learn((0..len).map(value), options.classes, options.defer_unknown_classes)?;
                 Layout::Pickled(Box::new(pickled))
             }
         })
@@ -370,8 +370,9 @@ fn parse_integer(text: &str) -> Option<i64> {
 }
 
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
-    let (choice, classes, lenient) = (options.column_choice(), options.classes.as_ref(), options.lenient);
-    let options = LmdbOptions { name: location.part.as_deref(), choice, classes, lenient };
+    let (choice, classes, defer_unknown_classes) =
+        (options.column_choice(), options.classes.as_ref(), options.defer_unknown_classes);
+    let options = LmdbOptions { name: location.part.as_deref(), choice, classes, defer_unknown_classes };
     Lmdb::with_options(&location.path, &options)
 }
 

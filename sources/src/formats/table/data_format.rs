@@ -9,7 +9,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
     |location, options| {
         with_feature!("tables", "a table", location, options => {
             let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
-            options.table.open_with(&location.path, classes, options.lenient, formats, &options.stores)?
+            options.table.open_with(&location.path, classes, options.defer_unknown_classes, formats, &options.stores)?
         })
     },
 );

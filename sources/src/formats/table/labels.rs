@@ -15,7 +15,7 @@ impl Table {
     pub(super) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
         first_values: &[Option<(CellKind, String)>],
         is_requested: bool,
     ) -> Result<()> {
@@ -53,7 +53,7 @@ impl Table {
             }
         }
         let (labels, unknown) = if has_json { (None, None) } else { learner.labels(classes, for_each_label) };
-        if let Some(unknown) = unknown.filter(|_| !lenient) {
+        if let Some(unknown) = unknown.filter(|_| !defer_unknown_classes) {
             let cause = unknown.cause(classes);
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
         }

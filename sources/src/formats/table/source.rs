@@ -109,7 +109,7 @@ impl Table {
         path: &Path,
         options: &TableOptions,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
         formats: Vec<Format>,
         stores: &Stores,
     ) -> Result<Self> {
@@ -158,7 +158,7 @@ impl Table {
         let (labels, stored) = (None, None);
         let mut table =
             Table { file, root, text, row_starts, syntax, columns, labels, formats, omitted_extensions, stored };
-        table.learn_labels(classes, lenient, &first_values, options.label.is_some())?;
+        table.learn_labels(classes, defer_unknown_classes, &first_values, options.label.is_some())?;
         table.find_files(&first_values, folder_listing, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
     }
@@ -341,17 +341,17 @@ impl TableOptions {
     }
 
     /// Opens the table at `path` with additional image `formats`, and with a list of `classes` that
-    /// assigns indices to labels. Opening fails if a class is not in the list, unless `lenient` is
-    /// true: only reading the samples of that class fails then.
+    /// assigns indices to labels. Opening fails if a class is not in the list, unless
+    /// `defer_unknown_classes` is true: only reading the samples of that class fails then.
     pub(crate) fn open_with(
         &self,
         path: &Path,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
         formats: Vec<Format>,
         stores: &Stores,
     ) -> Result<Table> {
-        Table::new(path, self, classes, lenient, formats, stores)
+        Table::new(path, self, classes, defer_unknown_classes, formats, stores)
     }
 }
 

@@ -136,7 +136,7 @@ impl TfRecord {
         }
         let mut rows = survey.finish(&choice)?;
         let mut is_complete = true;
-        rows.learn(options.classes.as_ref(), options.lenient, |label, visit| {
+        rows.learn(options.classes.as_ref(), options.defer_unknown_classes, |label, visit| {
             is_complete = !storage.is_store();
             if !is_complete {
                 return Ok(());

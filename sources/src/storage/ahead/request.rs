@@ -132,7 +132,7 @@ impl std::fmt::Debug for Times {
 
 impl Counts {
     pub(super) fn record_cache_hit(&self, tier: Tier, len: usize) {
-        let [reads, bytes] = &self.cache_hits[usize::from(tier == Tier::Folder)];
+        let [reads, bytes] = &self.cache_hits[usize::from(tier == Tier::Disk)];
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }

@@ -131,7 +131,7 @@ impl<L: Layout> Rows<L> {
                     Ok(())
                 })
             };
-            columns.learn(options.classes.as_ref(), options.lenient, |visit| {
+            columns.learn(options.classes.as_ref(), options.defer_unknown_classes, |visit| {
                 if items.files.remote().is_none() {
                     return (0..items.len()).try_for_each(|row| text(row, &mut |text| visit(row, text)));
                 }

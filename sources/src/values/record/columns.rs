@@ -274,7 +274,7 @@ impl Columns {
             self.labels = Some(Arc::new(Labels::Named(names)));
         }
         if columns[label].column_type == ColumnType::Text {
-            self.learn(options.classes.as_ref(), options.lenient, |visit| {
+            self.learn(options.classes.as_ref(), options.defer_unknown_classes, |visit| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
                     scratch.clear();
@@ -289,12 +289,12 @@ impl Columns {
     }
 
     /// Assigns class indices to text labels. `visit_rows` must call its argument with the index and
-    /// the label of each row. `classes` is the user's class list. If `lenient` is true, a class
-    /// outside the list is an error only when one of its samples is read.
+    /// the label of each row. `classes` is the user's class list. If `defer_unknown_classes` is
+    /// true, a class outside the list is an error only when one of its samples is read.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
         visit_rows: impl FnOnce(&mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
         if self.label.is_none() {
@@ -303,7 +303,7 @@ impl Columns {
         let mut learner = Learner::names();
         visit_rows(&mut |row, text| learner.see(row, text))?;
         let (labels, unknown) = learner.labels(classes, |_, _| {});
-        if let Some(unknown) = unknown.filter(|_| !lenient) {
+        if let Some(unknown) = unknown.filter(|_| !defer_unknown_classes) {
             return Err(Error::config(format!("row {}: {}", unknown.row, unknown.cause(classes))));
         }
         self.labels = labels.map(Arc::new);

@@ -165,14 +165,14 @@ impl Rows {
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
-        lenient: bool,
+        defer_unknown_classes: bool,
         visit_rows: impl FnOnce(&str, &mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
         let Some(column) = self.column_uses.label().map(|label| &self.columns[label]) else { return Ok(()) };
         if column.column_type != ColumnType::Text {
             return Ok(());
         }
-        self.column_uses.learn(classes, lenient, |see| visit_rows(&column.name, see))
+        self.column_uses.learn(classes, defer_unknown_classes, |see| visit_rows(&column.name, see))
     }
 
     /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.

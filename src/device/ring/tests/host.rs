@@ -124,7 +124,7 @@ pub(super) fn key(number: u64, row: usize) -> String {
 }
 
 pub(super) fn mixing(number: u64) -> Option<Mixing> {
-    (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
+    (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cutmix_area: None })
 }
 
 impl FullSlot for HostSlot {
