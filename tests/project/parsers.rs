@@ -1,4 +1,4 @@
-//! Tests that SECURITY.md lists the parser of every format, that the fuzz harnesses in it exist,
+//! Tests that SECURITY.md lists the parser of every format, and the fuzz harnesses of file parsers,
 //! and that a test compares the listed public files with other libraries.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,6 @@
-//! Tests that each guarantee of docs/guarantees.md has one entry in tests/PROMISES.md, which quotes
-//! its first sentence and names tests that exist and are not ignored, and that each guarantee of the
-//! README has a section in both pages. Also tests that each test that observes the whole process
-//! calls `process::serial`.
+//! Each guarantee of docs/guarantees.md must have one entry in tests/PROMISES.md, which quotes its
+//! first sentence and names tests that exist and are not ignored. Each guarantee of the README must
+//! have a section in both pages. Tests that observe the whole process must call `process::serial`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,8 +93,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     tests
 }
 
-/// Lists the guarantees of the README, and the sections and guarantees of docs/guarantees.md and
-/// tests/PROMISES.md, that lack a counterpart, and the tests that are missing or ignored.
+/// Lists guarantees and sections that another page lacks, and tests that are missing or ignored.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let (guarantees, promises) = (sections(page), sections(index));
     let mut faults = Vec::new();

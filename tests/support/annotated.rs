@@ -1,4 +1,4 @@
-//! Writes small datasets in the layouts of COCO, YOLO and Pascal VOC.
+//! Writes the files of small annotated datasets. A COCO dataset is included.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fs;

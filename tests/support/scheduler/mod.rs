@@ -7,8 +7,8 @@
 //! a schedule is running, only the thread that has the baton runs. A thread that blocks passes the
 //! baton on. It may also do so at other scheduling points: whenever it wakes or starts a thread,
 //! yields, reads the clock, or allocates or frees memory ([`Allocator`]). Time is virtual. The
-//! clock advances with every scheduling point except branches, and jumps to the next deadline when
-//! every thread waits. Threads outside a schedule use the real libc functions.
+//! clock advances with every scheduling point except branches. It jumps to the next deadline when
+//! every thread waits, and at random. Threads outside a schedule use the real libc functions.
 //!
 //! If the library is compiled with `tests/support/branches`, each of its branches is a scheduling
 //! point as well.
