@@ -98,8 +98,8 @@ def device():
     cores = [n for n in (16, 4, 1) if group.rounds(f"packed/gpu/{n}")]
     body = [[label, *cells(group, cores, plain, own)] for label, plain, own in [*DEVICE, *DEVICE_MS]]
     caption = group.caption(
-        "random-resized crop to 224 pixels and flip, batches of 256, normalized `f16` NCHW on the device, one"
-        " worker per core" + (LARGE if group.rounds(f"folder-tail/gpu/{cores[0]}") else "")
+        "random-resized crop to 224 pixels and flip, batches of 256, normalized `f16` NCHW on the device, the"
+        " default number of workers" + (LARGE if group.rounds(f"folder-tail/gpu/{cores[0]}") else "")
     )
     return table(["images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 

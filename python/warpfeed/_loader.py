@@ -105,8 +105,9 @@ class Loader(_other_names.EarlierNames):
         drop_last: ``drop_last=True`` is the same as ``last_batch="drop"``, as in PyTorch.
         last_batch: whether an incomplete last batch is delivered (``"keep"``, the default), left
             out (``"drop"``) or filled with padding (``"pad"``).
-        num_workers: number of worker threads. None, the default, starts one thread per core, or
-            more if a GPU decodes videos; ranks on the same machine divide its cores. There are no
+        num_workers: number of worker threads. None, the default, starts one thread per core.
+            If a GPU decodes JPEGs, one of 16 cores is left to other threads; if a GPU decodes
+            videos, there are more threads. Ranks on the same machine divide its cores. There are no
             worker processes, so 0 is rejected.
         prefetch: number of batches to prepare in advance. With None, the default, the loader
             adjusts the number while it runs.

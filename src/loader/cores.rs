@@ -32,8 +32,26 @@ pub(super) fn available_cores(rank: &Rank) -> usize {
 const VIDEO_WORKERS: usize = 24;
 const VIDEO_WORKERS_PER_CORE: usize = 4;
 
-pub(super) fn automatic_workers(cores: usize, gpu_decodes_videos: bool) -> usize {
-    if gpu_decodes_videos { cores.max(VIDEO_WORKERS.min(cores * VIDEO_WORKERS_PER_CORE)) } else { cores }
+/// What a GPU decodes, instead of or together with the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DecodedOnGpu {
+    Nothing,
+    Jpegs,
+    Videos,
+}
+
+/// If a GPU decodes JPEGs, one of this many cores is left to the copy thread and the consumer. If
+/// workers occupy all 16 cores, these two threads wait for a core, and the slowest batches arrive
+/// three times as late (`benches/RESULTS.md`). With few cores, a worker less costs more than it
+/// gains.
+const CORES_PER_FREE_CORE: usize = 16;
+
+pub(super) fn automatic_workers(cores: usize, decoded_on_gpu: DecodedOnGpu) -> usize {
+    match decoded_on_gpu {
+        DecodedOnGpu::Nothing => cores,
+        DecodedOnGpu::Jpegs => cores - cores / CORES_PER_FREE_CORE,
+        DecodedOnGpu::Videos => cores.max(VIDEO_WORKERS.min(cores * VIDEO_WORKERS_PER_CORE)),
+    }
 }
 
 /// Each rank may use `allowed_cores` of the machine's `cores`.
@@ -83,8 +101,16 @@ mod tests {
 
     #[test]
     fn videos_of_a_gpu_get_more_workers_than_cores() {
-        assert_eq!([1, 2, 4, 16, 64].map(|cores| automatic_workers(cores, true)), [4, 8, 16, 24, 64]);
-        assert_eq!([1, 16, 64].map(|cores| automatic_workers(cores, false)), [1, 16, 64]);
+        assert_eq!([1, 2, 4, 16, 64].map(|cores| automatic_workers(cores, DecodedOnGpu::Videos)), [4, 8, 16, 24, 64]);
+        assert_eq!([1, 16, 64].map(|cores| automatic_workers(cores, DecodedOnGpu::Nothing)), [1, 16, 64]);
+    }
+
+    #[test]
+    fn workers_beside_a_decoding_gpu_leave_one_of_16_cores_free() {
+        assert_eq!(
+            [1, 4, 15, 16, 31, 32].map(|cores| automatic_workers(cores, DecodedOnGpu::Jpegs)),
+            [1, 4, 15, 15, 30, 30]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::cores::DecodedOnGpu;
 use super::fields::check_images;
 use super::images::ImageOptions;
 use super::memory::{Demand, MemoryBound, host_memory, max_slots_bytes};
@@ -217,11 +218,17 @@ impl CheckedLoader {
             self.create_fields()?;
         }
         let cores = cores::available_cores(&self.rank);
+        let decoded_on_gpu = match video {
+            Some(video) if video.needs_gpu => DecodedOnGpu::Videos,
+            None if self.split.decode.is_some() => DecodedOnGpu::Jpegs,
+            _ => DecodedOnGpu::Nothing,
+        };
+        let automatic_workers = cores::automatic_workers(cores, decoded_on_gpu).min(MAX_WORKERS);
         let workers = match self.loader.images.workers {
-            0 => cores::automatic_workers(cores, video.is_some_and(|video| video.needs_gpu)).min(MAX_WORKERS),
+            0 => automatic_workers,
             n if n > MAX_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): the maximum is {MAX_WORKERS}; this process has {cores} cores; workers(0) starts one worker per core"
+                    "workers({n}): the maximum is {MAX_WORKERS}; workers(0) starts {automatic_workers} on this machine"
                 )));
             }
             n => n,

@@ -198,13 +198,13 @@ options! {
         /// ```
         ///
         /// 0, the default, means one thread per core that this process may use, but at most 768. If
-        /// a GPU decodes videos, workers mostly wait for its decoders, so at least 24 start, but at
-        /// most four per core. [Ranks](Self::local_world_size) on the same machine divide its
-        /// cores. Use more workers if a decoder or a transform blocks. Slow storage does not
-        /// require more workers: if reads block on a disk or a network, reader threads read ahead
-        /// for the workers. The loader starts 32 readers once several reads have blocked, and up to
-        /// 512 as long as more readers make reading faster. [`Batches::memory_plan`] includes the
-        /// samples of the readers.
+        /// a GPU decodes JPEGs, one of 16 cores is left to other threads. If a GPU decodes videos,
+        /// workers mostly wait for its decoders, so at least 24 start, but at most four per core.
+        /// [Ranks](Self::local_world_size) on the same machine divide its cores. Use more workers
+        /// if a decoder or a transform blocks. Slow storage does not require more workers: if reads
+        /// block on a disk or a network, reader threads read ahead for the workers. The loader
+        /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
+        /// make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.

@@ -46,7 +46,7 @@ const MIN_START_SHARE: f64 = 0.25;
 /// 5. Busy at least 75 %: the stage that takes the most time. Reading is
 ///    [`Read`](Bottleneck::Read), or [`Network`](Bottleneck::Network) if the source is in a store,
 ///    and writing is [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are
-///    [`Workers`](Bottleneck::Workers) if there are fewer workers than cores and the workers hardly
+///    [`Workers`](Bottleneck::Workers) if there are fewer workers than 15/16 of the cores and the workers hardly
 ///    wait for a core. Otherwise, they are [`Decode`](Bottleneck::Decode),
 ///    [`Transform`](Bottleneck::Transform) and [`Field`](Bottleneck::Field).
 /// 6. At least half of the wait is for the first batches of two or more epochs:
@@ -377,8 +377,9 @@ impl Evidence<'_> {
         let (bottleneck, headline) = match stage_kind {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
-            // More threads do not help if threads are already waiting for a core.
-            _ if stats.workers < stats.cores && self.delay_fraction() < MAX_DELAY_FRACTION => {
+            // More threads do not help if threads are already waiting for a core. An automatic number
+            // of workers may leave one core of 16 to other threads.
+            _ if 16 * stats.workers < 15 * stats.cores && self.delay_fraction() < MAX_DELAY_FRACTION => {
                 (Bottleneck::Workers, "limited by the number of workers".into())
             }
             Stage::Decode => (Bottleneck::Decode, "decode-bound".into()),

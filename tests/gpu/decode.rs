@@ -240,6 +240,16 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
+fn a_decoding_gpu_leaves_one_of_16_cores_to_other_threads() {
+    let Some(stream) = stream() else { return };
+    let workers =
+        |decode_on| loader(&random_jpegs(4, false)).decode_on(decode_on).cuda(&stream).unwrap().stats().workers;
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(workers(DecodeOn::Cpu), cores);
+    assert_eq!([DecodeOn::Gpu, DecodeOn::Auto].map(workers), [cores - cores / 16; 2]);
+}
+
+#[test]
 fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
     let images = random_jpegs(32, false);

@@ -13,9 +13,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
     for workers in [769, 100_000, usize::MAX] {
         let e = loader(NumberSource::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
-        let expected = format!(
-            "workers({workers}): the maximum is 768; this process has {cores} cores; workers(0) starts one worker per core"
-        );
+        let expected = format!("workers({workers}): the maximum is 768; workers(0) starts {cores} on this machine");
         assert_eq!(e.cause(), expected);
     }
 }

@@ -214,6 +214,11 @@ fn each_rule_gives_its_verdict() {
             "memory-bound\n- 3.9 of 4 workers",
         ),
         (
+            Bottleneck::Decode,
+            Stats { decode: stage(6400, 120.0, 0), workers: 15, cores: 16, ..loader() },
+            "decode-bound\n- 14.4 of 15 workers",
+        ),
+        (
             Bottleneck::Workers,
             Stats { decode: stage(6400, 30.0, 0), cores: 16, ..loader() },
             "workers(16), one per core, would be at most 1.7 times as fast",
