@@ -30,6 +30,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
+    /// Creates a stream with work that runs before the pending work of other streams.
+    fn urgent_stream(&self) -> Result<Self::Stream>;
     /// Wraps a stream handle of a different library.
     ///
     /// # Safety

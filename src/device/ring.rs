@@ -155,8 +155,11 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let lanes = specs.first().and_then(|spec| spec.lanes);
         let (shared, kernels, freed_slots) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
-        let (copy_stream, lanes) = (gpu.stream()?, lanes.map_or(0, |lanes| lanes.count));
-        let convert_streams = (0..lanes.max(1)).map(|_| gpu.stream()).collect::<Result<_>>()?;
+        // Callers wait for requests. Batches of a loader are prepared ahead, and would delay the
+        // consumer's kernels if they ran first.
+        let stream = || if lanes.is_some() { gpu.urgent_stream() } else { gpu.stream() };
+        let (copy_stream, lanes) = (stream()?, lanes.map_or(0, |lanes| lanes.count));
+        let convert_streams = (0..lanes.max(1)).map(|_| stream()).collect::<Result<_>>()?;
         let workspace =
             |(staging, scratch), stream| Ok(Workspace { staging, scratch, stream, converted: gpu.event()? });
         let large_workspaces =

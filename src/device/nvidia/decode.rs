@@ -246,19 +246,24 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// Loads the kernels for outputs of `height` times `width` pixels.
+    /// Loads the kernels for outputs of `height` times `width` pixels. `stream` creates the streams
+    /// of the branches.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the output is empty or has more than 2^30
     /// pixels. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
-    pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
+    pub fn load(
+        context: &Context,
+        (height, width): (usize, usize),
+        stream: &dyn Fn() -> Result<Stream>,
+    ) -> Result<Self> {
         if height * width == 0 || height * width > 1 << 30 {
             return Err(Error::config(format!(
                 "the device cannot decode into images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
         let load = |name: &str| Kernel::load(context, name.into());
-        let branch = |_| Ok(Branch { stream: Stream::new(context)?, done: Event::new(context)? });
+        let branch = |_| Ok(Branch { stream: stream()?, done: Event::new(context)? });
         Ok(Decode {
             fork_event: Event::new(context)?,
             branches: (1..MAX_PARTS).map(branch).collect::<Result<_>>()?,

@@ -6,6 +6,8 @@
 
 use std::path::PathBuf;
 
+use super::cudarc::driver::result::stream;
+use super::cudarc::driver::sys;
 use super::internal::{Context, Decode, DecodeAt, DecodeOps, DeviceBuffer, Event, Stage, Stream};
 use crate::decode::{Rect, Size, standard};
 use crate::device::tests::coded::{self, Coded};
@@ -92,6 +94,10 @@ impl Loaded {
     }
 }
 
+fn load(context: &Context, size: (usize, usize)) -> crate::error::Result<Decode> {
+    Decode::load(context, size, &|| Stream::new(context))
+}
+
 fn context() -> Option<Context> {
     match super::stream(0) {
         Ok(stream) => Some(Context::from_stream(&stream).unwrap()),
@@ -100,6 +106,22 @@ fn context() -> Option<Context> {
             None
         }
     }
+}
+
+#[test]
+fn urgent_streams_have_the_highest_priority() {
+    let Some(context) = context() else { return };
+    let _entered = context.enter().unwrap();
+    let priority = |stream: Stream| {
+        let mut priority = i32::MIN;
+        // SAFETY: the stream exists, and the call may write `priority`.
+        unsafe { sys::cuStreamGetPriority(stream.raw() as sys::CUstream, &mut priority) }.result().unwrap();
+        priority
+    };
+    let (least, greatest) = stream::get_priority_range().unwrap();
+    let priorities = [Stream::new(&context), Stream::urgent(&context)].map(|stream| priority(stream.unwrap()));
+    assert_eq!(priorities, [least, greatest]);
+    assert_ne!(least, greatest);
 }
 
 fn sanitize() -> bool {
@@ -156,7 +178,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
             total += batch.count();
             left_to_host += expected_faults.iter().filter(|&&fault| fault).count();
             let loaded = Loaded::new(&context, &batch);
-            let kernels = Decode::load(&loaded.context, size).unwrap();
+            let kernels = load(&loaded.context, size).unwrap();
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
@@ -175,7 +197,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
 fn decoding_in_parts_gives_the_same_pixels() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     for (seed, images) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
         let mut batch = coded::random_batch(seed, size, count, images);
         batch.drop_copies();
@@ -204,7 +226,7 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     };
     let batch = (31..200).map(|seed| coded::random_batch(seed, size, count, 600)).find(far_copy);
     let batch = batch.expect("one of the batches has such a copy");
-    let (kernels, expected_faults) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
+    let (kernels, expected_faults) = (load(&context, size).unwrap(), modeled(&batch).1);
     for parts in 1..=4 {
         let loaded = Loaded::new(&context, &batch);
         assert!(loaded.layout.copied);
@@ -222,7 +244,7 @@ fn bits_after_the_last_mcu_of_a_segment_are_left_to_the_host() {
     let (batch, expected) = coded::with_rests((48, 48));
     assert_eq!(modeled(&batch).1, expected);
     let loaded = Loaded::new(&context, &batch);
-    let kernels = Decode::load(&context, batch.size).unwrap();
+    let kernels = load(&context, batch.size).unwrap();
     loaded.run(&kernels);
     let faults = loaded.faults();
     assert_eq!(faults, expected);
@@ -247,7 +269,7 @@ fn the_kernels_equal_their_model_for_any_data() {
         let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
         let expected = expected.chunks(batch.sample_bytes()).map(touched).collect::<Vec<_>>();
         let loaded = Loaded::new(&context, &batch);
-        let kernels = Decode::load(&context, size).unwrap();
+        let kernels = load(&context, size).unwrap();
         loaded.run(&kernels);
         assert!(loaded.faults() == faults, "the faults of seed {seed} differ");
         check(&batch, &loaded, &faults, &expected, &format!("seed {seed}"));
@@ -260,7 +282,7 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     let Some(context) = context() else { return };
     let size = (48, 48);
     let batch = coded::random_batch(9, size, if sanitize() { 10 } else { 100 }, 600);
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     if sanitize() {
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
@@ -304,7 +326,7 @@ fn the_kernels_do_not_read_uninitialized_memory() {
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     for (jpeg, is_fault, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")]
     {
         let mut batch = Coded::new(size);
@@ -331,7 +353,7 @@ fn images_of_12_48_and_96_megapixels_match_the_host() {
         return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let size = (600, 800);
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     for ((width, height), sampling) in [((4000, 3000), (2, 2)), ((8000, 6000), (1, 1)), ((12000, 8000), (2, 1))] {
         let mut batch = Coded::new(size);
         let (wide, high) = (width.min(DecodeOps::MAX_COLUMNS), height);
@@ -357,7 +379,7 @@ fn images_of_24_megapixels_at_224_pixels_match_the_host() {
         return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let (image, output, size) = (Size::new(6001, 4000), Size::new(224, 224), (224, 224));
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     for (sampling, restart) in [((2, 2), 0), ((2, 2), 4), ((1, 1), 0)] {
         let (jpeg, mut batch) = (coded::large(image, sampling, restart), Coded::new(size));
         for region in [Rect::full(image), Rect::new(201, 77, 5799, 3920), Rect::new(2500, 1000, 3400, 3000)] {
@@ -399,7 +421,7 @@ fn whole_and_cropped_photographs_match_the_host() {
             batch.add(file, &plan, true);
         }
         let loaded = Loaded::new(&context, &batch);
-        let kernels = Decode::load(&context, size).unwrap();
+        let kernels = load(&context, size).unwrap();
         loaded.run(&kernels);
         let faults = loaded.faults();
         assert_eq!(faults, modeled(&batch).1);
@@ -420,7 +442,7 @@ fn large_images_among_small_ones_match_the_host() {
     let Some(context) = context() else { return };
     let (image, output, size) = (Size::new(3000, 2000), Size::new(224, 224), (224, 224));
     let image = if sanitize() { Size::new(1200, 900) } else { image };
-    let kernels = Decode::load(&context, size).unwrap();
+    let kernels = load(&context, size).unwrap();
     let large =
         [((2, 2), 0), ((1, 1), 0), ((2, 2), 4)].map(|(sampling, restart)| coded::large(image, sampling, restart));
     let (small, area) = (coded::noise(96), Size::new(96, 96));

@@ -83,6 +83,10 @@ impl Gpu for Nvidia {
         Stream::new(&self.0)
     }
 
+    fn urgent_stream(&self) -> Result<Stream> {
+        Stream::urgent(&self.0)
+    }
+
     unsafe fn borrowed(&self, stream: usize) -> Result<Stream> {
         // SAFETY: guaranteed by the caller.
         unsafe { Stream::borrowed(&self.0, stream) }
@@ -117,7 +121,8 @@ impl Gpu for Nvidia {
         };
         let arrays = spec.arrays.iter().map(kernel).collect::<Result<_>>()?;
         let images = spec.decoding.iter().flat_map(|decoding| &decoding.images);
-        let decode = |image: &DecodedImage| decode::Decode::load(&self.0, (image.height, image.width));
+        let stream = || if spec.lanes.is_some() { self.urgent_stream() } else { self.stream() };
+        let decode = |image: &DecodedImage| decode::Decode::load(&self.0, (image.height, image.width), &stream);
         Ok(Kernels { arrays, decode: images.map(decode).collect::<Result<_>>()? })
     }
 

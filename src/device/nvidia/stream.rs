@@ -39,13 +39,23 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
+    /// Creates a non-blocking stream with the lowest priority, which is the default for streams.
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with_priority(context, 0)
+    }
+
     /// Creates a non-blocking stream with the highest priority, so that its short kernels run
     /// before the pending blocks of a long kernel.
-    pub fn new(context: &Context) -> Result<Self> {
+    pub fn urgent(context: &Context) -> Result<Self> {
         let _entered = context.enter()?;
         let (_, greatest) = result::stream::get_priority_range().doing(|| "querying the range of stream priorities")?;
+        Self::with_priority(context, greatest)
+    }
+
+    fn with_priority(context: &Context, priority: i32) -> Result<Self> {
+        let _entered = context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
-        let raw = result::stream::create_with_priority(kind, greatest).doing(|| "creating a stream")?;
+        let raw = result::stream::create_with_priority(kind, priority).doing(|| "creating a stream")?;
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 

@@ -64,6 +64,7 @@ pub(crate) struct State {
     /// Number of calls that succeed before one fails. If negative, all calls succeed.
     calls_left: AtomicI64,
     seed: AtomicUsize,
+    pub(in crate::device) urgent_streams: AtomicUsize,
     pub(in crate::device) memories: AtomicUsize,
     pub(in crate::device) events: AtomicUsize,
     pub(in crate::device) timed_events: AtomicUsize,
@@ -90,6 +91,7 @@ impl Sim {
             delay: AtomicUsize::new(delay),
             calls_left: AtomicI64::new(-1),
             seed: AtomicUsize::new(1),
+            urgent_streams: AtomicUsize::new(0),
             memories: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
             timed_events: AtomicUsize::new(0),
@@ -241,6 +243,11 @@ impl Gpu for Sim {
         let (stream, queue) = SimStream::start(id, self.0.clone());
         self.0.queues.lock().unwrap().push((id, queue));
         Ok(stream)
+    }
+
+    fn urgent_stream(&self) -> Result<SimStream> {
+        self.0.urgent_streams.fetch_add(1, Relaxed);
+        self.stream()
     }
 
     unsafe fn borrowed(&self, stream: usize) -> Result<SimStream> {

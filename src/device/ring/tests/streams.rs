@@ -55,6 +55,15 @@ fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
 }
 
 #[test]
+fn only_streams_for_requests_have_a_high_priority() {
+    for (spec, expected) in [(spec(CONVERTED), 0), (overlapping(), 3)] {
+        let sim = Sim::new(Mistake::None, 60);
+        let _ring = open_spec(&sim, spec, 0).unwrap();
+        assert_eq!(sim.state().urgent_streams.load(Relaxed), expected);
+    }
+}
+
+#[test]
 fn a_slot_is_reused_after_foreign_work_on_any_stream() {
     for _ in 0..5 {
         assert_eq!(torn_elsewhere(1, Registration::Exported), 0);
