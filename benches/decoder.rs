@@ -47,8 +47,11 @@ fn main() -> Result<()> {
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
         let options = |decode_on| {
-            let options =
-                Decoder::builder().batch_size(size).workers(workers).prefetch(REQUESTS_IN_FLIGHT).decode_on(decode_on);
+            let options = Decoder::builder()
+                .batch_size(size)
+                .workers(workers)
+                .max_in_flight(REQUESTS_IN_FLIGHT)
+                .decode_on(decode_on);
             let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
             options.dtype(Dtype::F16).layout(Layout::Nchw)
         };

@@ -27,7 +27,7 @@ impl HeldBatches {
     }
 
     /// Tracks the batches of a decoder. The user may hold one slot. The others are reserved for the
-    /// `prefetch` requests in progress.
+    /// `max_in_flight` requests in progress.
     pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         HeldBatches { copy, max_lent: 1, lent: Mutex::default() }
     }

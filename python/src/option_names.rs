@@ -10,7 +10,7 @@ use warpfeed_cli::respell;
 use crate::options::single_value_options;
 
 /// Setters with the same name as their keyword argument, in addition to [`single_value_options`].
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 18] = [
     "balanced",
     "budget",
     "classes",
@@ -22,6 +22,7 @@ const OPTIONS: [&str; 17] = [
     "keep_undecodable",
     "keep_labels",
     "match_labels_by_name",
+    "max_in_flight",
     "max_queued",
     "shard_samples",
     "shard_size",

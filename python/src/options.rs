@@ -195,6 +195,7 @@ pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) ->
 fn set_option(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
         "max_batch" => loader.batch_size(value.extract()?),
+        "max_in_flight" => loader.prefetch(value.extract()?),
         "rank" => {
             let (rank, world_size) = value.extract()?;
             loader.rank(rank, world_size)

@@ -60,7 +60,7 @@ def test_a_bad_image_fails_at_its_position(mini: str) -> None:
 
 def test_several_threads_use_one_decoder(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
-    decoder = Decoder(max_batch=8, prefetch=6, **OPTIONS)
+    decoder = Decoder(max_batch=8, max_in_flight=6, **OPTIONS)
     invalid = []
 
     def ask(thread: int) -> None:
@@ -93,7 +93,7 @@ def test_responses_can_be_awaited(mini: str) -> None:
 
 def test_held_results_do_not_block_responses_in_any_order(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
-    decoder = Decoder(max_batch=4, prefetch=3, held_batches_timeout=20, **OPTIONS)
+    decoder = Decoder(max_batch=4, max_in_flight=3, held_batches_timeout=20, **OPTIONS)
     batches = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
     pending = [decoder.submit(originals[4 * n : 4 * n + 4]) for n in range(3)]
     for number in (2, 0, 1):
@@ -149,7 +149,7 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
     """Returns a decoder, and batches that use all of its slots."""
-    decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
+    decoder = Decoder(**{**SMALL, "max_in_flight": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
 
@@ -358,7 +358,7 @@ def test_waiting_for_a_response_in_a_forked_child_fails() -> None:
         sys.path.insert(0, sys.argv[1])
         from conftest import bmp
         from warpfeed import Augment, Decoder, WarpfeedError
-        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", prefetch=1, copy=False)
+        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", max_in_flight=1, copy=False)
         held = [decoder.decode([bmp(8, 8, (1, 2, 3))]) for _ in range(3)]
         pending = decoder.submit([bmp(8, 8, (1, 2, 3))])
         child = os.fork()
@@ -388,7 +388,7 @@ def test_a_signal_handler_may_close_an_awaited_decoder() -> None:
         sys.path.insert(0, sys.argv[1])
         from conftest import bmp
         from warpfeed import Augment, Decoder, WarpfeedError
-        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", prefetch=1, copy=False)
+        decoder = Decoder(max_batch=1, augment=Augment.resize(8, 8), output="numpy", max_in_flight=1, copy=False)
         held = [decoder.decode([bmp(8, 8, (1, 2, 3))]) for _ in range(3)]
         signal.signal(signal.SIGALRM, lambda *_: decoder.close())
         signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -411,7 +411,7 @@ def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
     options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
     [batch] = Loader(mini, batch_size=64, fields={"geometry": Geometry()}, **options)
     originals = files(mini)
-    decoder = Decoder(max_batch=8, geometry=True, prefetch=1, **options)
+    decoder = Decoder(max_batch=8, geometry=True, max_in_flight=1, **options)
     for first in range(0, 64, 8):
         decoded = decoder.decode(originals[first : first + 8])
         assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
@@ -476,7 +476,7 @@ def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
         return [(decoded, image) for image in decoded.images]
 
     # Request more batches than the decoder has slots.
-    with Decoder(max_batch=4, prefetch=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
+    with Decoder(max_batch=4, max_in_flight=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
         for _ in range(8):
             assert len(batcher.submit([original]).result(60)) == 1
             deadline = time.monotonic() + 60

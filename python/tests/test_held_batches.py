@@ -181,7 +181,7 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
         raise ValueError("no model")
 
     retained = []
-    with warpfeed.Decoder(max_batch=2, prefetch=1, output="numpy").dynamic_batcher(noted, max_delay_ms=0) as batcher:
+    with warpfeed.Decoder(max_batch=2, max_in_flight=1, output="numpy").dynamic_batcher(noted, max_delay_ms=0) as batcher:
         original = next(MINI.rglob("*.jpg")).read_bytes()
         for _ in range(20):
             retained.append(batcher.submit([original]).exception(60))

@@ -162,10 +162,10 @@ class Decoder(_other_names.EarlierNames):
     Args:
         max_batch: maximum number of images in a request.
         num_workers: as for :class:`Loader`.
-        prefetch: number of requests that are processed at the same time; 3 by default. At most
-            ``prefetch`` + 1 device batches, or ``prefetch`` + 2 host batches, can share the
-            decoder's memory. These include results that have not been taken, so take results
-            roughly in the order of the requests.
+        max_in_flight: maximum number of requests that are processed at the same time; 3 by default.
+            At most ``max_in_flight`` + 1 device batches, or ``max_in_flight`` + 2 host batches, can
+            share the decoder's memory. These include results that have not been taken, so take
+            results roughly in the order of the requests.
         max_queued: maximum number of queued requests. If the queue is full, a request raises a
             :class:`WarpfeedError` with kind ``"busy"``. :meth:`dynamic_batcher` has its own queue
             with the same limit.
@@ -200,7 +200,7 @@ class Decoder(_other_names.EarlierNames):
         *,
         max_batch: int = 64,
         num_workers: int | None = None,
-        prefetch: int | None = None,
+        max_in_flight: int | None = None,
         max_queued: int = 1024,
         augment: Augment | None = None,
         dtype: Dtype | None = None,

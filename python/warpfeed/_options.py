@@ -37,6 +37,7 @@ _NONZERO = {
     "num_workers": "expected at least 1. Workers are threads that decode without the interpreter's lock, and the main "
     "thread does not load. Leave num_workers out for one thread per core, or pass 1 for the fewest",
     "prefetch": "expected at least 1. Leave prefetch out to let the loader choose, or pass 1 for the fewest batches",
+    "max_in_flight": "expected at least 1",
 }
 
 _TypeCheck = tuple[Callable[[Any], bool], str]

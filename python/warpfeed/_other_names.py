@@ -52,6 +52,7 @@ INSTEAD = {
     "per_video": "use clips_per_video",
     "picture": "use image",
     "pictures": "use images for the folder of Coco, and batch.unpadded_images for images without their padding",
+    "prefetch": "use max_in_flight",
     "processes": "use image_transform_processes",
     "quick": "use skip_checksums",
     "random_colour": "use random_color",

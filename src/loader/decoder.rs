@@ -10,9 +10,7 @@ use super::images::ImageOptions;
 use super::input::Input;
 use crate::batch::{Delivered, HostBatch};
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Geometry, Image};
 use crate::sampler::Rank;
 use crate::source::Source;
@@ -105,7 +103,12 @@ impl DecoderBuilder {
         open: impl FnOnce(Loader) -> Result<Batches<B>>,
     ) -> Result<Decoder<B>> {
         let (loader, requests) = self.loader()?;
-        Decoder::new(requests, open(loader)?)
+        let batches = open(loader).map_err(|e| match e.kind() {
+            // The loader prepares a batch for each request in flight.
+            ErrorKind::Memory => Error::new(e.kind(), e.cause().replace("prefetch(", "max_in_flight(")),
+            _ => e,
+        })?;
+        Decoder::new(requests, batches)
     }
 
     /// The loader makes one batch per request.
@@ -193,9 +196,10 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of requests that are processed at the same time; 3 by default. 0 stands for
-    /// the default.
-    pub fn prefetch(mut self, requests: usize) -> Self {
+    /// Sets the maximum number of requests that are processed at the same time. The default, for
+    /// which 0 stands, is 3. Options from [`Loader::decoder`] have the loader's
+    /// [`prefetch`](Loader::prefetch).
+    pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;
         self
     }

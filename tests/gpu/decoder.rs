@@ -172,7 +172,7 @@ fn requests_that_overlap_have_the_pixels_of_a_loader() {
         let with = |loader| pixels(loader).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
         let (expected, mut rng) = (loader_images(&zoo, with), Rng::new(4, 0, 0));
         for (batch, sizes) in [(1, &[1][..]), (8, &[1, 1, 8]), (40, &[1, 1, 1, 1, 3, 10, 11, 40])] {
-            let decoder = open(requests(with).batch_size(batch).prefetch(6));
+            let decoder = open(requests(with).batch_size(batch).max_in_flight(6));
             let mut pending = std::collections::VecDeque::new();
             for round in 0..600 {
                 let size = sizes[rng.below(sizes.len() as u64) as usize];
@@ -249,7 +249,7 @@ fn a_bad_image_does_not_affect_the_others() {
 #[test]
 fn memory_is_reused() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let decoder = open(requests(pixels).prefetch(2));
+        let decoder = open(requests(pixels).max_in_flight(2));
         let (images, plan) = (random_jpegs(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
         for round in 0..100 {
@@ -265,7 +265,7 @@ fn memory_is_reused() {
 fn threads_that_share_a_decoder_get_their_own_answers() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let images = random_jpegs(24);
-        let (expected, decoder) = (loader_images(&images, pixels), open(requests(pixels).prefetch(6)));
+        let (expected, decoder) = (loader_images(&images, pixels), open(requests(pixels).max_in_flight(6)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (decoder, images, expected) = (&decoder, &images, &expected);
@@ -314,7 +314,7 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
 #[test]
 fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let decoder = open(requests(pixels).prefetch(1).held_batches_timeout(Duration::from_millis(200)));
+        let decoder = open(requests(pixels).max_in_flight(1).held_batches_timeout(Duration::from_millis(200)));
         let images = random_jpegs(3);
         let expected = loader_images(&images, pixels).concat();
         let mut batches = Vec::new();
@@ -341,7 +341,7 @@ fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
 
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
-    let decoder = open(options.prefetch(1).max_queued(queued));
+    let decoder = open(options.max_in_flight(1).max_queued(queued));
     let plan = decoder.memory_plan();
     let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
     let image = dot(0);
@@ -496,7 +496,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
 fn the_memory_plan_and_verdict_describe_a_server() {
     let decoder = requests(pixels).host().unwrap();
     let plan = decoder.memory_plan();
-    assert_eq!((plan.prefetch_bytes, plan.device_slots), (0, 0));
+    assert_eq!((plan.readahead_bytes, plan.device_slots), (0, 0));
     assert!(!plan.to_string().contains("ahead"), "{plan}");
     for _ in 0..8 {
         decoder.decode(random_jpegs(4)).unwrap();

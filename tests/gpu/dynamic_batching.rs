@@ -33,7 +33,7 @@ fn requests_fill_batches_and_each_gets_its_own_images() {
         images[4] = b"no image".to_vec();
         let good: Vec<_> = random_jpegs(31);
         let expected = loader_images(&good, pixels);
-        let (decoder, joined) = joined(&open, requests(pixels).prefetch(6), NEVER);
+        let (decoder, joined) = joined(&open, requests(pixels).max_in_flight(6), NEVER);
         let counts = [3, 5, 1, 8, 2, 5, 1, 6];
         let first: Vec<usize> = (0..counts.len()).map(|n| counts[..n].iter().sum()).collect();
         for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
@@ -136,7 +136,7 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
 #[test]
 fn a_full_decoder_queue_drops_no_batched_request() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let (decoder, joined) = joined(&open, requests(pixels).prefetch(1).max_queued(1), NEVER);
+        let (decoder, joined) = joined(&open, requests(pixels).max_in_flight(1).max_queued(1), NEVER);
         let (mut requests, mut refusals) = (Vec::new(), 0);
         while refusals < 4 {
             match decoder.submit(random_jpegs(1)) {
@@ -177,7 +177,7 @@ fn batched_requests_end_with_their_decoder_or_batcher() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let alive = Arc::new(());
         for round in 0..6 {
-            let (decoder, joined) = joined(&open, requests(pixels).prefetch(1), Duration::ZERO);
+            let (decoder, joined) = joined(&open, requests(pixels).max_in_flight(1), Duration::ZERO);
             for _ in 0..20 {
                 joined.submit(random_jpegs(8), alive.clone()).unwrap();
             }

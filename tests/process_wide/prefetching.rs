@@ -186,8 +186,11 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
             };
             let mut batches = labels(Arc::new(store.clone())).host().unwrap();
             let plan = batches.memory_plan();
-            assert_eq!(plan.source_bytes, in_flight * SAMPLE);
-            assert!(plan.scratch_bytes > plan.source_bytes && plan.to_string().contains("for the source to prefetch"));
+            assert_eq!(plan.source_prefetch_bytes, in_flight * SAMPLE);
+            assert!(
+                plan.scratch_bytes > plan.source_prefetch_bytes
+                    && plan.to_string().contains("for the source to prefetch")
+            );
             let ids = |batches: &mut Batches<HostBatch>| -> Vec<Vec<u64>> {
                 batches.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect()
             };
@@ -296,7 +299,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
         };
         for rank in 0..2 {
             let mut batches = loader(joined()).rank(rank, 2).epochs(2).host().unwrap();
-            assert_eq!(batches.memory_plan().source_bytes, 150 * SAMPLE);
+            assert_eq!(batches.memory_plan().source_prefetch_bytes, 150 * SAMPLE);
             let mut plain = loader(numbers()).rank(rank, 2).host().unwrap();
             for epoch in 0..2 {
                 assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{rank}");
@@ -319,10 +322,10 @@ fn a_memory_limit_bounds_the_prefetched_bytes() {
         let limit = 48 << 20;
         let mut batches = loader(store.clone()).memory_limit(limit).host().unwrap();
         let plan = batches.memory_plan();
-        assert!(plan.source_bytes > SAMPLE && plan.host_bytes + plan.scratch_bytes <= limit, "{plan:?}");
+        assert!(plan.source_prefetch_bytes > SAMPLE && plan.host_bytes + plan.scratch_bytes <= limit, "{plan:?}");
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let max_open = store.state().max_open;
-        assert!(max_open > 10 && max_open * SAMPLE <= plan.source_bytes, "{max_open} samples, {plan:?}");
+        assert!(max_open > 10 && max_open * SAMPLE <= plan.source_prefetch_bytes, "{max_open} samples, {plan:?}");
     });
 }
 
@@ -337,7 +340,7 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
         let (none, unlimited) = (plan(0), plan(usize::MAX));
         assert!(none.slots > 10 && unlimited.slots == none.slots, "{none} | {unlimited}");
         assert_eq!(
-            (none.source_bytes, unlimited.source_bytes),
+            (none.source_prefetch_bytes, unlimited.source_prefetch_bytes),
             (0, 1 << 28),
             "a source gets at most a quarter of the limit"
         );

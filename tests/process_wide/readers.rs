@@ -200,14 +200,14 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             let max_ahead = large.max_ahead.clone();
             let mut batches = open(large, limit).host().unwrap();
             let plan = batches.memory_plan();
-            assert!(plan.scratch_bytes >= plan.prefetch_bytes && plan.to_string().contains("to read ahead"), "{plan}");
+            assert!(plan.scratch_bytes >= plan.readahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             // With 16 MiB, a part exceeds the bound, so only one of its samples is read ahead.
             let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
-            // The samples that fit into `prefetch_bytes`, one more for each of the 32 readers, and
+            // The samples that fit into `readahead_bytes`, one more for each of the 32 readers, and
             // eight more for each of the two workers.
-            let bound = plan.prefetch_bytes / bytes + 32 + 2 * 8;
+            let bound = plan.readahead_bytes / bytes + 32 + 2 * 8;
             let max_ahead = max_ahead.load(Ordering::SeqCst);
             println!("at most {max_ahead} samples of {bytes} bytes were read ahead: {plan}");
             assert!(

@@ -85,7 +85,7 @@ impl Drawn {
 
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
-        let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());
+        let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).max_in_flight(1).host().unwrap());
         let counts: Arc<[AtomicU64; 3]> = Arc::default();
         std::thread::scope(|scope| {
             let clients = self.clients.iter().map(|requests| {

@@ -112,7 +112,7 @@ fn a_folder_with_several_splits_lists_them() {
 fn the_memory_plan_includes_the_page_cache() {
     let load = |loader: Loader| loader.augment(Augment::train(16)).batch_size(4).workers(1).host().unwrap();
     let batches = load(Loader::new(fixture("parquet/hub/train")));
-    assert!(batches.memory_plan().source_bytes >= 1 << 20, "{}", batches.memory_plan());
+    assert!(batches.memory_plan().source_prefetch_bytes >= 1 << 20, "{}", batches.memory_plan());
 }
 
 fn reads(path: &Path) -> usize {

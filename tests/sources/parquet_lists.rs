@@ -21,7 +21,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
     let ones = || NdArray::new(Dtype::I32, [LEN]);
     let mut batches = loader(&path).field("ones", ones()).shuffle(1).host().unwrap();
-    assert!(batches.memory_plan().source_bytes > NUMBERS, "{}", batches.memory_plan());
+    assert!(batches.memory_plan().source_prefetch_bytes > NUMBERS, "{}", batches.memory_plan());
     let mut rows = 0;
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
@@ -38,7 +38,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     let need: usize = e.cause().split("needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
-    assert!(plan.source_bytes >= need, "{plan}");
+    assert!(plan.source_prefetch_bytes >= need, "{plan}");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn an_unused_column_is_never_decoded_and_takes_no_memory() {
     write(&path);
     let id = || NdArray::new(Dtype::I32, []);
     let mut batches = loader(&path).field("id", id()).memory_limit(64 << 20).host().unwrap();
-    assert!(batches.memory_plan().source_bytes <= 1 << 20, "{}", batches.memory_plan());
+    assert!(batches.memory_plan().source_prefetch_bytes <= 1 << 20, "{}", batches.memory_plan());
     let ids: Vec<i32> = batches
         .epoch(0)
         .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())

@@ -142,7 +142,7 @@ impl Budget {
 
 impl ReadStage {
     pub(crate) fn new(shared: &Shared, max_parts: usize, notifier: PrefetchNotifier) -> Arc<Self> {
-        let max_bytes = shared.runtime.scratch.plan().read_ahead_bytes;
+        let max_bytes = shared.runtime.scratch.plan().readahead_bytes;
         let budget = Budget {
             max_bytes,
             reserved_bytes: 0,

@@ -65,10 +65,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   thread that receives the response uses that stream, to make it wait for the batch.
 /// - **Memory** for batches is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
-///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
-///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a device
-///   (`prefetch` + 2 in host memory), and a response counts until you have received and dropped it.
-///   At that limit, further requests wait, and fail after
+///   until it has responded. [`max_in_flight`](crate::DecoderBuilder::max_in_flight) sets the
+///   number of requests in flight, 3 by default. At most `max_in_flight` + 1 batches can exist at
+///   once on a device (`max_in_flight` + 2 in host memory), and a response counts until you have
+///   received and dropped it. At that limit, further requests wait, and fail after
 ///   [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout). So receive responses
 ///   roughly in the order of the requests, and copy batches that you want to keep.
 /// - **Large images** are decoded on the device as long as all images of a request fit into the

@@ -218,12 +218,15 @@ impl<B> Requests<B> {
             let timeout_text = || {
                 format!(
                     "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
-                     some before requesting more, or raise prefetch",
+                     some before requesting more, or raise max_in_flight",
                     submit_time.elapsed().as_secs_f64()
                 )
             };
-            let is_timeout = cause.kind() == ErrorKind::Timeout;
-            response.set(Err(if is_timeout { Error::new(ErrorKind::Timeout, timeout_text()) } else { cause.clone() }));
+            let text = match cause.kind() {
+                ErrorKind::Timeout => timeout_text(),
+                _ => cause.cause().replace("raise prefetch", "raise max_in_flight"),
+            };
+            response.set(Err(Error::new(cause.kind(), text)));
         }
     }
 

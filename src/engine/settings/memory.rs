@@ -57,10 +57,10 @@ pub struct MemoryPlan {
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
     /// Each reader may exceed this limit by one sample. A group of samples that is larger than the
     /// limit is read while no other group is in memory.
-    pub prefetch_bytes: usize,
+    pub readahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::prefetcher`](crate::source::Source::prefetcher)).
-    pub source_bytes: usize,
+    pub source_prefetch_bytes: usize,
     /// Part of `scratch_bytes` for your own transforms
     /// ([`Transform::retained_bytes`](crate::transform::Transform::retained_bytes)).
     pub transform_bytes: usize,
@@ -84,8 +84,8 @@ impl MemoryPlan {
             scratch_bytes: scratch.total_bytes(),
             worker_scratch_bytes: scratch.fixed_bytes + scratch.worker_bytes,
             shared_scratch_bytes: scratch.shared_bytes,
-            prefetch_bytes: scratch.read_ahead_bytes,
-            source_bytes: scratch.source_bytes,
+            readahead_bytes: scratch.readahead_bytes,
+            source_prefetch_bytes: scratch.source_bytes,
             transform_bytes: scratch.transform_bytes,
             decoded_cache_bytes: scratch.cache_bytes,
         }
@@ -117,11 +117,11 @@ impl fmt::Display for MemoryPlan {
             mib(self.worker_scratch_bytes),
             mib(self.shared_scratch_bytes)
         )?;
-        if self.prefetch_bytes > 0 {
-            write!(f, ", {:.1} MiB to read ahead", mib(self.prefetch_bytes))?;
+        if self.readahead_bytes > 0 {
+            write!(f, ", {:.1} MiB to read ahead", mib(self.readahead_bytes))?;
         }
-        if self.source_bytes > 0 {
-            write!(f, ", {:.1} MiB for the source to prefetch", mib(self.source_bytes))?;
+        if self.source_prefetch_bytes > 0 {
+            write!(f, ", {:.1} MiB for the source to prefetch", mib(self.source_prefetch_bytes))?;
         }
         if self.transform_bytes > 0 {
             write!(f, ", {:.1} MiB for transforms", mib(self.transform_bytes))?;
@@ -152,8 +152,8 @@ mod tests {
             scratch_bytes: mib(640),
             worker_scratch_bytes: mib(160),
             shared_scratch_bytes: mib(320),
-            prefetch_bytes: 0,
-            source_bytes: 0,
+            readahead_bytes: 0,
+            source_prefetch_bytes: 0,
             transform_bytes: 0,
             decoded_cache_bytes: 0,
         };
@@ -161,8 +161,10 @@ mod tests {
         assert_eq!(host.to_string(), format!("3 slots of 2.5 MiB: 7.5 MiB of ordinary host memory{workers}"));
         let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
         let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };
-        let (prefetch_bytes, source_bytes, transform_bytes, decoded_cache_bytes) = (mib(40), mib(10), mib(2), mib(30));
-        let full_plan = MemoryPlan { prefetch_bytes, source_bytes, transform_bytes, decoded_cache_bytes, ..device };
+        let (readahead_bytes, source_prefetch_bytes, transform_bytes, decoded_cache_bytes) =
+            (mib(40), mib(10), mib(2), mib(30));
+        let full_plan =
+            MemoryPlan { readahead_bytes, source_prefetch_bytes, transform_bytes, decoded_cache_bytes, ..device };
         assert_eq!(
             full_plan.to_string(),
             format!(

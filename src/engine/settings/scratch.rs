@@ -29,7 +29,7 @@ pub(crate) struct ScratchPlan {
     /// A worker's own share, in addition to `fixed_bytes`.
     pub(crate) worker_bytes: usize,
     pub(crate) shared_bytes: usize,
-    pub(crate) read_ahead_bytes: usize,
+    pub(crate) readahead_bytes: usize,
     /// Memory for samples that the source prefetches.
     pub(crate) source_bytes: usize,
     pub(crate) transform_bytes: usize,
@@ -44,7 +44,7 @@ impl ScratchPlan {
             fixed_bytes,
             worker_bytes: WORKER_BYTES,
             shared_bytes,
-            read_ahead_bytes: READ_AHEAD_BYTES,
+            readahead_bytes: READ_AHEAD_BYTES,
             source_bytes: 0,
             transform_bytes: 0,
             cache_bytes: 0,
@@ -52,7 +52,7 @@ impl ScratchPlan {
     }
 
     pub(crate) fn without_readers(self) -> Self {
-        ScratchPlan { read_ahead_bytes: 0, source_bytes: 0, ..self }
+        ScratchPlan { readahead_bytes: 0, source_bytes: 0, ..self }
     }
 
     pub(crate) fn with_source(self, bytes: usize) -> Self {
@@ -80,7 +80,7 @@ impl ScratchPlan {
             .saturating_mul(self.worker_bytes)
             .saturating_add(self.min_bytes())
             .saturating_add(self.shared_bytes)
-            .saturating_add(self.read_ahead_bytes)
+            .saturating_add(self.readahead_bytes)
             .saturating_add(self.source_bytes)
     }
 
@@ -90,14 +90,14 @@ impl ScratchPlan {
             return self;
         }
         let remaining = bytes.saturating_sub(self.min_bytes());
-        let (read_ahead_bytes, source_bytes) =
-            (self.read_ahead_bytes.min(remaining / 8), self.source_bytes.min(remaining / 4));
-        let remaining = remaining - read_ahead_bytes - source_bytes;
+        let (readahead_bytes, source_bytes) =
+            (self.readahead_bytes.min(remaining / 8), self.source_bytes.min(remaining / 4));
+        let remaining = remaining - readahead_bytes - source_bytes;
         let worker_bytes = self.worker_bytes.min(remaining / 2 / self.workers);
         ScratchPlan {
             worker_bytes,
             shared_bytes: self.shared_bytes.min(remaining - worker_bytes * self.workers),
-            read_ahead_bytes,
+            readahead_bytes,
             source_bytes,
             ..self
         }
@@ -239,7 +239,7 @@ mod tests {
             fixed_bytes: 0,
             worker_bytes: 0,
             shared_bytes,
-            read_ahead_bytes: 0,
+            readahead_bytes: 0,
             source_bytes: 0,
             transform_bytes: 0,
             cache_bytes: 0,
@@ -305,7 +305,7 @@ mod tests {
         }
         let plan = ample.shrink_to(1 << 30);
         assert!(
-            plan.worker_bytes > 4 << 20 && plan.shared_bytes >= 256 << 20 && plan.read_ahead_bytes >= 32 << 20,
+            plan.worker_bytes > 4 << 20 && plan.shared_bytes >= 256 << 20 && plan.readahead_bytes >= 32 << 20,
             "{plan:?}"
         );
         assert_eq!(ScratchPlan::ample(3, 8, 0).shrink_to(0).total_bytes(), 0);

@@ -635,7 +635,7 @@ fn small_requests_overlap_and_match_the_host() {
     let mut rng = Rng::new(5, 0, 0);
     for (batch, sizes) in [(1, &[1][..]), (40, &[1, 1, 1, 2, 10, 11, 40])] {
         let sim = Sim::new(Mistake::None, 300);
-        let decoder = decoder_with(&sim, |options| options.batch_size(batch).prefetch(5));
+        let decoder = decoder_with(&sim, |options| options.batch_size(batch).max_in_flight(5));
         let mut pending = VecDeque::new();
         for _ in 0..60 {
             let size = sizes[rng.below(sizes.len() as u64) as usize];
@@ -712,7 +712,8 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
     let (originals, reads, sim) = (originals(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
-    let decoder = decoder_with(&sim, |options| options.prefetch(2).held_batches_timeout(Duration::from_millis(400)));
+    let decoder =
+        decoder_with(&sim, |options| options.max_in_flight(2).held_batches_timeout(Duration::from_millis(400)));
     assert_eq!(decoder.memory_plan().device_slots, 3);
     let batches: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
     let counted: Vec<_> = originals[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
