@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=1e9, help="end after this many minutes (no limit)")
     parser.add_argument("--keep", type=pathlib.Path, default="fuzz-kept", help="folder for inputs and records")
     parser.add_argument("--table", action="store_true", help="print the table of earlier runs and exit")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.end = time.monotonic() + 60 * options.minutes
     options.binary, options.keep = options.binary.resolve(), options.keep.resolve()
     options.keep.mkdir(parents=True, exist_ok=True)
