@@ -5,10 +5,8 @@
 //! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
 //! the same samples in memory. Keys must follow the format's documentation.
 //!
-//! The same seeds can also be used to compare two builds of the library. The first build records
-//! digests of samples, batches, keys, error messages, checkpoints, resumed runs and packed files.
-//! The second build compares its own digests with the recording. The commands are in
-//! `tests/README.md`.
+//! The same seeds can also be used to compare two builds of the library: the first records digests
+//! of everything that a run observes. The commands are in `tests/README.md`.
 
 // Other test programs include these files and do not use every item.
 #![allow(dead_code, unreachable_pub)]
@@ -69,10 +67,10 @@ fn combinations() -> Combinations<'static> {
 const DRAWS: u64 = 60;
 const RECORDED: u64 = 150;
 
-/// Environment variables make this test compare with a recording, or write one.
 #[test]
 fn a_dataset_is_the_same_in_every_format_and_storage() {
     let (mut counts, combinations) = (Counts::default(), &combinations());
+    let (seed, draws) = (number("WARPFEED_EQUIVALENCE_SEED"), number("WARPFEED_EQUIVALENCE_DRAWS"));
     if let Some(path) = file("WARPFEED_EQUIVALENCE_COMPARE") {
         let mut recording = Recording::read(&path);
         for seed in recording.seeds() {
@@ -81,29 +79,22 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
             }
         }
         recording.end();
-        return counts.end();
-    }
-    if let Some(path) = file("WARPFEED_EQUIVALENCE_RECORD") {
+    } else if let Some(path) = file("WARPFEED_EQUIVALENCE_RECORD") {
         let mut record = Record::new(&path);
-        let first = number("WARPFEED_EQUIVALENCE_SEED").unwrap_or(0);
-        for seed in first..first + number("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(RECORDED) {
+        let first = seed.unwrap_or(0);
+        for seed in first..first + draws.unwrap_or(RECORDED) {
             for (place, observations) in run_seed(seed, combinations, &mut counts) {
                 record.add(seed, &place, &observations);
             }
         }
-        return counts.end();
-    }
-    let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64 >> 10;
-    match number("WARPFEED_EQUIVALENCE_SEED") {
-        Some(seed) => {
-            counts.run(combinations, seed..seed + number("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(1), Duration::MAX)
-        }
-        None => {
-            counts.run(combinations, 0..DRAWS, Duration::MAX);
-            let seconds = number("WARPFEED_EQUIVALENCE_SECONDS").unwrap_or(5);
-            println!("new seeds, starting at WARPFEED_EQUIVALENCE_SEED={fresh}");
-            counts.run(combinations, fresh..u64::MAX, Duration::from_secs(seconds));
-        }
+    } else if let Some(seed) = seed {
+        counts.run(combinations, seed..seed + draws.unwrap_or(1), Duration::MAX);
+    } else {
+        let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64 >> 10;
+        counts.run(combinations, 0..DRAWS, Duration::MAX);
+        let seconds = number("WARPFEED_EQUIVALENCE_SECONDS").unwrap_or(5);
+        println!("new seeds, starting at WARPFEED_EQUIVALENCE_SEED={fresh}");
+        counts.run(combinations, fresh..u64::MAX, Duration::from_secs(seconds));
     }
     counts.end();
 }
