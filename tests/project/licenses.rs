@@ -10,9 +10,18 @@ fn every_package_contains_both_licenses() {
         let license = fs::read_to_string(root.join(name)).unwrap();
         // `cargo package` takes only files in the package's folder, and follows the symbolic links
         // to the licenses there.
-        for package in
-            ["cli", "jpeg", "python", "sources", "stores", "video", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
-        {
+        for package in [
+            "cli",
+            "datasets/synth",
+            "jpeg",
+            "python",
+            "sources",
+            "stores",
+            "video",
+            "adaptors/burn",
+            "adaptors/candle",
+            "adaptors/tch",
+        ] {
             let content = fs::read_to_string(root.join(package).join(name));
             assert!(content.is_ok_and(|content| content == license), "{package}: {name} differs from the repository's");
         }

@@ -11,13 +11,19 @@ use syn::{Attribute, Expr, ExprCall, ExprClosure, ExprIf, ExprReturn, ItemFn, Lo
 
 use crate::require::{is_required, words};
 
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 15] = [
     "src",
     "sources/src",
     "sources/tests",
     "tests",
+    "cli/src",
     "cli/tests",
+    "jpeg/src",
+    "jpeg/tests",
+    "stores/src",
     "stores/tests",
+    "video/src",
+    "video/tests",
     "adaptors/burn/tests",
     "adaptors/candle/tests",
     "adaptors/tch/tests",
