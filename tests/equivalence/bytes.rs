@@ -1,6 +1,5 @@
 //! Encodes `.npy` files, ZIP archives, Protobuf fields and Flatbuffers.
 
-/// Encodes an array in version 1.0 of NumPy's format.
 pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let sides = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let one = if shape.len() == 1 { "," } else { "" };

@@ -45,7 +45,6 @@ fn packed(compression: &str, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Writes the dataset in the uncompressed format `plain`, and lets `change` edit its `index.json`.
 fn rewrite(plain: &str, dataset: &RandomDataset, root: &Path, change: impl Fn(&mut Json)) -> String {
     let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(dataset, root);
     let index = root.join("index.json");
@@ -172,7 +171,6 @@ impl Thrift {
     }
 }
 
-/// Writes a Parquet file with four values per page and seven rows per row group.
 fn parquet(dataset: &RandomDataset, root: &Path, codec: usize) -> String {
     const NAMES: [&str; 8] = ["", "snappy", "gz", "", "", "", "zstd", "lz4"];
     let columns: Vec<_> = ["image"].into_iter().chain(dataset.columns().iter().copied()).collect();

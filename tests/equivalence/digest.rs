@@ -22,7 +22,6 @@ fn line(seed: u64, place: &Opened, observations: &Observations) -> String {
     format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.storage, parts.join(" "))
 }
 
-/// If `WARPFEED_EQUIVALENCE_SHOW` names a file, appends the complete observations to it.
 fn show(seed: u64, place: &Opened, observations: &Observations) {
     let Some(path) = std::env::var_os("WARPFEED_EQUIVALENCE_SHOW") else { return };
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();

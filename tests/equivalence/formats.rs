@@ -54,15 +54,13 @@ fn masks(dataset: &RandomDataset) -> bool {
 }
 
 pub const FOLDER_WITH_MASKS: &str = "folder with masks";
-/// Name of the folder of masks, a sibling of the image folder.
 pub const MASKS: &str = "masks";
 
 fn boxes(dataset: &RandomDataset) -> bool {
     dataset.kind == Kind::Boxes
 }
 
-/// Formats that can be read from an object store with range requests. Other formats require a local
-/// cache, which `warpfeed-stores` provides.
+/// Formats that can be read from an object store without a local cache.
 pub const BY_RANGES: [&str; 21] = [
     "tar",
     "tar shards",
@@ -216,8 +214,7 @@ fn lmdb(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.lmdb".into()
 }
 
-/// Collects every value of a row except the image. Masks are written to files, and the row contains
-/// their paths.
+/// Collects the values of a row except the image. Masks become paths of files.
 fn cells(dataset: &RandomDataset, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> {
     let cell = |column: &&str| match dataset.value(sample, column) {
         Value::Int(number) => json!(number),

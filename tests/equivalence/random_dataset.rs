@@ -39,15 +39,11 @@ impl Random {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An encoded image of arbitrary size, and a label.
     Labeled,
-    /// A labeled image with an integer `score` and a text `caption`.
     Columns,
-    /// An image with a mask of the same size, and a label.
     Masks,
     /// Raw pixels, all of the same size, and a label.
     Pixels,
-    /// An encoded image, and boxes with classes.
     Boxes,
 }
 

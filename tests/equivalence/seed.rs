@@ -1,5 +1,4 @@
-//! Writes the dataset of a seed in every format that can represent it, opens it from every storage,
-//! and compares what a user observes with the same dataset in memory.
+//! Compares the dataset of a seed, in every format and storage, with the same dataset in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,8 +62,7 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Returns the observations in each combination and in memory. Adds the first difference of each
-/// combination from the dataset in memory to `counts`.
+/// Adds the first difference of each combination from the dataset in memory to `counts`.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let dataset = RandomDataset::draw(random);
@@ -116,8 +114,7 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
     results
 }
 
-/// Describes how a resumed run differs from an uninterrupted one. Failed runs are skipped, because
-/// a resumed run counts its faults from zero.
+/// Skips failed runs, because a resumed run counts its faults from zero.
 fn resumed_difference(observations: &Observations) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()

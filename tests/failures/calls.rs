@@ -16,45 +16,32 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 
-/// A kind of call. The comment on each variant says how the call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub(crate) enum Kind {
     /// Returns null. Only allocations of at least [`LARGE`] bytes are counted.
     Allocation,
-    /// `ENOMEM`. Anonymous maps never fail, because stacks and the heap use them.
+    /// Anonymous maps never fail, because stacks and the heap use them.
     Map,
-    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as after a disk error in a mapped file.
+    /// `madvise(MADV_POPULATE_READ)`, which fails like after a disk error in a mapped file.
     Pages,
-    /// `EMFILE`
     Open,
-    /// `EIO`
     Metadata,
-    /// `EIO`
     Listing,
-    /// `EIO`
     Read,
     /// Returns half the requested bytes, which is not an error.
     ShortRead,
-    /// `ENOSPC`
     Write,
     /// Writes half the bytes, which is not an error.
     ShortWrite,
-    /// `EIO`. The library must report this error.
+    /// The library must report this error.
     Sync,
-    /// `EIO`
     SyncFolder,
-    /// `ENOSPC`
     Length,
-    /// `EIO`
     Rename,
-    /// `EIO`
     Remove,
-    /// `ENOSPC`
     Folder,
-    /// `ENOLCK`
     Lock,
-    /// `EAGAIN`
     Thread,
 }
 

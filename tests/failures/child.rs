@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// Counts of the resources of this process, or the differences between two such counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldResources {
     threads: usize,
@@ -94,7 +93,6 @@ impl Attempt {
     }
 }
 
-/// A child that sends no message for this long is considered hung.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Byte that ends a message. No error text contains it.
 const END: u8 = 1;
@@ -180,8 +178,7 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Lists up to four innermost functions of this library in `trace`, preceded by the external
-/// function that the innermost one called. If `trace` contains neither, lists up to 12 functions.
+/// Lists the innermost functions of this library, and the external function that they called.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

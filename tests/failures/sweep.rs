@@ -139,8 +139,6 @@ impl Table {
         }
     }
 
-    /// # Panics
-    /// Panics if a run ended in an unacceptable way.
     pub(crate) fn finish(self) {
         let mut sums: BTreeMap<Kind, [usize; 5]> = BTreeMap::new();
         for ((name, kind), Row { calls, failed, same, errors, aborts }) in &self.rows {

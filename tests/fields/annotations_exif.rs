@@ -227,7 +227,6 @@ fn yolo_annotations_follow_the_option() {
             &load(Some(AnnotationFrame::Upright)).unwrap(),
             case.boxes.iter().map(scale).collect::<Vec<_>>().as_flattened(),
         );
-        // An image without boxes has nothing to rotate.
         fs::write(root.path().join("labels/a.txt"), "").unwrap();
         assert_eq!(load(None).unwrap().counts("boxes").unwrap(), [0]);
     }

@@ -308,7 +308,6 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
     }
 }
 
-/// A batch of one sample has no partner to mix with.
 #[test]
 fn a_batch_of_one_stays_unmixed() {
     let open =

@@ -27,8 +27,7 @@ fn truth(seed: u64) -> Truth {
     let mut rng = Rng::new(seed, 2, 2);
     let size = Size::new(20 + rng.below(60) as u32, 20 + rng.below(50) as u32);
     let (width, height) = (f64::from(size.width), f64::from(size.height));
-    // Coordinates are multiples of a quarter, so that `f32` represents their sums and halves
-    // exactly.
+    // Coordinates are quarters, so that `f32` represents their sums and halves exactly.
     let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
     let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..seed % (MAX_BOXES as u64 + 1) {

@@ -1,5 +1,5 @@
 //! Tests how images, masks, boxes, points and dense maps follow geometric augmentations. Compared
-//! with `tv_tensors` in torchvision v2, masks must be equal bit for bit, and boxes, points and float
+//! with `tv_tensors` in torchvision v2, masks must be bit-identical, and boxes, points and float
 //! maps must agree to within 1e-4. `tests/fixtures/geometry/make.py` generated the expected values.
 
 use crate::reference_fields;
@@ -62,13 +62,13 @@ impl Case {
     }
 }
 
-/// Returns the class of a mask pixel. Must equal `source_mask` in `make.py`.
+/// Must equal `source_mask` in `make.py`.
 fn class(x: u32, y: u32) -> u8 {
     let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
     if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
 }
 
-/// Returns the boxes of the image. Must equal `BOXES` in `make.py`.
+/// Must equal `BOXES` in `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
     let (width, height) = (f64::from(IMAGE.width), f64::from(IMAGE.height));
     let drawn = (0..10).map(|i| {
@@ -85,7 +85,7 @@ fn boxes() -> Vec<[f64; 4]> {
     drawn.chain(edges).collect()
 }
 
-/// Returns the points of the image. Must equal `POINTS` in `make.py`.
+/// Must equal `POINTS` in `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
         let (x, y) = ((i * 41 + 7) % IMAGE.width, (i * 23 + 5) % IMAGE.height);
@@ -286,8 +286,8 @@ fn scale_jitter_draws_from_its_whole_range_of_factors() {
 }
 
 /// Statistics of 5,000 draws of torchvision, computed by `make.py`: the fraction of uncropped
-/// images, then the mean and the standard deviation of a crop's width, height, left, top, and number
-/// of remaining boxes.
+/// images, then the mean and the standard deviation of a crop's width, height, left and top, and of
+/// the number of remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =

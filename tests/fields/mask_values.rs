@@ -179,8 +179,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let index = mask.iter().position(|&value| value == 2).unwrap();
     let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", index % 20, index / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
-    // With a known number of classes, 255 can be the ignored value, although it is not the fill
-    // value.
+    // With a known number of classes, the ignored value 255 need not be the fill value.
     assert!(deliver_one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(deliver_one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
     let array = npy("|u1", "(10, 20)", &mask);
@@ -289,7 +288,6 @@ fn every_lossless_format_gives_the_same_mask() {
         let deep =
             image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
         let mut gif = Vec::new();
-        // The colors are unrelated to the indices.
         let palette: Vec<u8> = (0..768).map(|i| (i * 37) as u8).collect();
         let mut encoder = gif::Encoder::new(&mut gif, 20, 10, &palette).unwrap();
         let frame = gif::Frame { width: 20, height: 10, buffer: mask.clone().into(), ..gif::Frame::default() };

@@ -46,8 +46,7 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// Encodes values as a PNG. Each row has a random filter, and the data is split into chunks of
-/// random lengths.
+/// Each row has a random filter, and the data is split into chunks of random lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);
@@ -323,7 +322,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
-        // The first mask has a value that exceeds the type. The second has a value that is no class.
+        // The first mask has a value that exceeds the type, and the second one that is no class.
         let wide = cause(("mask.png", mask_of(16, 10)), kind());
         assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {
@@ -414,7 +413,7 @@ fn annotation_fields_refuse_a_step_that_may_move_pixels() {
         }
         assert!(with().transform_moves_pixels(false).host().is_ok());
     }
-    assert!(plain().transform(invert).host().is_ok(), "the transform is accepted if no field follows the image");
+    assert!(plain().transform(invert).host().is_ok(), "a transform was refused, although no field follows the image");
 }
 
 #[test]

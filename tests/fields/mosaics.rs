@@ -18,8 +18,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Returns samples with single-color images. The red value is the sample index, and one box covers
-/// the image.
+/// The red value of a pixel is the sample index. One box covers the whole image.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -278,7 +277,6 @@ fn a_mosaic_needs_no_option_without_labels_and_rejects_labels() {
     assert!(batches.iter().all(|batch| batch.labels().is_err()));
     let shown = |batches: &[HostBatch]| batches.iter().flat_map(contents_by_sample).collect::<BTreeMap<_, _>>();
     assert!(shown(&batches) == epoch(loader(), 0));
-    // Opening a loader inspects only the first sample.
     let mut some = samples();
     some[5] = some[5].clone().label(1);
     let e = open(some).find_map(Result::err).unwrap();

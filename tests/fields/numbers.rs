@@ -303,7 +303,7 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
         let rest = thrown(open(3).workers(3), 1, 4);
         assert!(
             rest.len() == 18 && rest.iter().all(|(id, numbers)| drawn[id] == *numbers),
-            "a run from batch 4 draws the same numbers"
+            "a run from batch 4 draws other numbers"
         );
         for (seed, epoch) in [(3, 0), (4, 1)] {
             assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| drawn[id] != *numbers));
@@ -421,7 +421,7 @@ fn writes_wait_for_the_memory_that_their_field_declares() {
             max_running()
         };
         assert_eq!(most_in("large", 1, 2), 1, "each worker waits for memory");
-        assert!(most_in("small", 20, 2) > 1, "writes that declare no memory run concurrently");
+        assert!(most_in("small", 20, 2) > 1, "no two writes ran concurrently, although they declare no memory");
     });
 }
 

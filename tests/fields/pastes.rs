@@ -16,8 +16,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Returns samples with single-color images. The red value is the sample index, and one object of
-/// 8 by 8 pixels is at a random position.
+/// The red value of a pixel is the sample index. One object is at a random position.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);

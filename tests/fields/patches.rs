@@ -112,7 +112,7 @@ fn check_field(name: &str, batch: &HostBatch, lists: &[Vec<usize>], is_qwen: boo
         }
         assert_eq!(batch.counts(name).unwrap()[row], i64::from(ends[ends.len() - 1] - before));
     }
-    assert!(grids.next().is_none(), "one grid for each image");
+    assert!(grids.next().is_none(), "there are more grids than images");
     let patches = batch.field(name).unwrap();
     let values = 8 * 8 * 3 * if is_qwen { 2 } else { 1 };
     assert_eq!(patches.shape(), [ends[ends.len() - 1] as usize, values]);

@@ -46,7 +46,6 @@ fn with_fields(samples: &Arc<Memory>) -> Loader {
     loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", DenseMap::new()).prefetch(3)
 }
 
-/// Returns the augmentation of each epoch. Sizes grow, shrink and recur.
 fn sized() -> Vec<Augment> {
     let wide = || Augment::resize(31, 9).flip(0.5);
     vec![Augment::train(12), Augment::train(24), Augment::train(24).flip(0.0), wide(), Augment::train(12), wide()]
@@ -276,7 +275,6 @@ fn only_axis_lengths_may_depend_on_the_image_size() {
     assert!(number.contains("the fields have 3 arrays for one image size and 4 for a different one"), "{number}");
 }
 
-/// Rotates an image by 180 degrees, so pixels move.
 fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     let pixels = image.data().as_chunks::<3>().0.to_vec();
     image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);

@@ -100,7 +100,7 @@ fn a_skipped_sample_has_the_text_of_its_replacement() {
             );
         }
         let e = Loader::source(Memory::new(samples(1))).field("image", Text::new()).host();
-        assert!(e.is_ok(), "the field `image` may be a text");
+        assert!(e.is_ok(), "the field `image` cannot be a text");
         let twice = Loader::source(Memory::new(samples(1))).field("label.x", Text::new());
         let e = twice.field("label.x", NdArray::new(Dtype::I64, [])).host().unwrap_err();
         assert!(e.cause().contains("duplicate field \"label.x\""), "{e}");

@@ -80,7 +80,6 @@ fn mark_reached(counts: &Block, reached: &mut [bool]) -> usize {
 /// Returns `length` counters, at most one block, and resets them.
 ///
 /// # Safety
-///
 /// The counters must be valid for reads and writes.
 #[allow(unsafe_code)]
 unsafe fn take_counts(counters: *mut u8, length: usize) -> Block {

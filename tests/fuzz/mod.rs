@@ -42,9 +42,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Copies one of the files in `from` and mutates it. Some mutations insert a chunk of one of the
-    /// files, or one of `words`, which are tokens of the format. In a build with edge counters,
-    /// inputs that reached new edges are mutated further.
+    /// Mutates a copy of one of the files in `from`. Some mutations insert a part of a file, or one
+    /// of `words`, which are tokens of the format. In a build with edge counters, inputs that
+    /// reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // Use a separate generator, so that each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());
@@ -127,15 +127,13 @@ impl Random {
     }
 }
 
-/// Returns the folder of fixtures. The environment variable is read at run time, so that the test
-/// binary also works on a different machine.
+/// Reads the variable at run time, so that the test binary also works on a different machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum duration of a case. Parsing a few kilobytes should take less than a thousandth of this
-/// time.
+/// Parsing a few kilobytes should take less than a thousandth of this time.
 const MAX_CASE_TIME: Duration = Duration::from_secs(20);
 
 /// Runs `case` for consecutive seeds, for `WARPFEED_FUZZ_SECONDS` seconds (default 1) and at most

@@ -35,8 +35,7 @@ const WORDS: [&[u8]; 19] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// A sampler that breaks its contract: it returns out-of-range indices, and panics in very late
-/// epochs.
+/// A sampler that breaks its contract: indices are out of range, and very late epochs panic.
 struct Careless;
 
 impl Sampler for Careless {
@@ -53,7 +52,6 @@ impl Sampler for Careless {
     }
 }
 
-/// A sampler with empty epochs after epoch 0.
 struct Brief;
 
 impl Sampler for Brief {
@@ -77,7 +75,6 @@ struct Saved {
 
 fn saved() -> Vec<Saved> {
     let source = |first: u64| -> Arc<dyn Source> {
-        // The images are 2x2 arrays.
         let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))

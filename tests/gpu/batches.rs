@@ -1,9 +1,6 @@
 //! Tests that batches on a GPU equal batches on the host: images, labels, mixing and all fields.
 //! Batches must never be torn, stale or out of order. Other frameworks must be able to share a
 //! batch's memory.
-//!
-//! Without a driver, each test prints why it was skipped. To find memory errors, run
-//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -118,7 +115,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
         let (a, b) = (a.unwrap(), b.unwrap());
         let names: Vec<_> = b.fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["image", "label", "soft_label"]);
-        assert!(b.counts("image").is_none(), "images are not variable-length");
+        assert!(b.counts("image").is_none(), "images have a count");
         for name in names {
             let (actual, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(actual.shape(), expected.shape(), "{name}");
@@ -329,7 +326,6 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
     stream.context().load_module(ptx).unwrap().load_function(name).unwrap()
 }
 
-/// `WARPFEED_BATCHES` sets the number of batches.
 #[test]
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };

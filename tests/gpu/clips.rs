@@ -1,6 +1,4 @@
 //! Tests that the frames of a clip are bit-identical on a device and on the host.
-//!
-//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 
 use jpeg_encoder::{ColorType, Encoder};

@@ -3,8 +3,7 @@
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
-//! `WARPFEED_SANITIZE=1`, for `benches/sanitize.sh`, reduces the number of images and skips a long
-//! test. If there is no driver, each test prints why it was skipped.
+//! `WARPFEED_SANITIZE=1`, for `benches/sanitize.sh`, uses fewer images and skips a long test.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 

@@ -108,8 +108,7 @@ pub(crate) fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
-/// Returns the options of a decoder that must produce the same pixels as the loader that `with`
-/// configures.
+/// A decoder that must produce the same pixels as the loader that `with` configures.
 pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
     with(Loader::new("a decoder opens no dataset")).decoder()
 }
@@ -349,7 +348,6 @@ fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usi
     (decoder, batches)
 }
 
-/// A single-color image that counts how often its bytes are requested.
 #[derive(Clone)]
 struct Dot(Arc<[u8]>, Arc<AtomicUsize>);
 
@@ -484,7 +482,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
                 drop(answers.drain(..1));
             }
             for answer in answers {
-                assert!(answer.is_ready_within(Duration::from_secs(30)), "an answer arrives");
+                assert!(answer.is_ready_within(Duration::from_secs(30)), "no answer arrives");
                 assert_eq!(answer.wait().is_err(), drops);
             }
         }

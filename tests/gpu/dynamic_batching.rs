@@ -63,7 +63,7 @@ fn requests_fill_batches_and_each_gets_its_own_images() {
         }
         let e = joined.submit(good[..1].to_vec(), 0).unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains("close was called"), "{e}");
-        assert!(decoder.decode(good[..2].to_vec()).is_ok(), "the decoder stays open");
+        assert!(decoder.decode(good[..2].to_vec()).is_ok(), "the decoder was closed");
     }
     everywhere!(check);
 }
@@ -190,7 +190,7 @@ fn batched_requests_end_with_their_decoder_or_batcher() {
         decoder.close();
         let e = joined.submit(random_jpegs(2), alive.clone()).err().unwrap();
         assert!(e.to_string().contains("the decoder was closed"), "{e}");
-        assert!(joined.next().is_none(), "no request is waiting");
+        assert!(joined.next().is_none(), "a refused request is waiting");
         let e = decoder.decode(random_jpegs(1)).err().unwrap();
         assert!(e.to_string().contains("the decoder was dropped"), "{e}");
     }

@@ -1,9 +1,7 @@
 //! Tests that the kernels produce the same bits as the host, and that streams, events and
 //! page-locked memory behave as the loader assumes.
 //!
-//! Without a driver, each test prints why it was skipped. To find memory errors, run
-//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`. `WARPFEED_SANITIZE=1`
-//! skips the test of all colors, which would take too long.
+//! `WARPFEED_SANITIZE=1` skips the test of all colors, which would take too long.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 

@@ -1,4 +1,6 @@
-//! Tests of batches and decoders on a device. Without a GPU, tests that need one are skipped.
+//! Tests of batches and decoders on a device. Without a GPU, tests that need one print why they are
+//! skipped. To find memory errors, run
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 
 #[path = "../support/device/mod.rs"]
 mod device;

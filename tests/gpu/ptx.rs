@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The release of NVRTC that compiled the committed PTX. Drivers from version 570 on can load PTX of
-/// this release.
+/// The release of NVRTC that compiled the committed PTX, which drivers from version 570 on can
+/// load.
 const RELEASE: (c_int, c_int) = (12, 8);
 
 type Create =

@@ -1,7 +1,5 @@
 //! Tests that ranks and resumed runs get the same batches on devices as on the host, and that each
 //! rank uses only the device of its local rank.
-//!
-//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -79,7 +77,7 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
                 batches.checkpoint()
             })
             .collect();
-        assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same checkpoint");
+        assert!(states.iter().all(|state| *state == states[0]), "ranks save different checkpoints");
         for rank in 0..after {
             let unbroken = host_run(open(rank, after));
             let resumed = || open(rank, after).resume(states[0].clone());

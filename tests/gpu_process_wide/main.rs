@@ -1,5 +1,5 @@
 //! Tests that observe the whole process or device, so they run one at a time. Without a GPU, they
-//! are skipped.
+//! print why they are skipped.
 
 #[path = "../support/device/mod.rs"]
 mod device;

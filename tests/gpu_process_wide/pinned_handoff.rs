@@ -1,8 +1,7 @@
 //! Tests that a batch in page-locked memory can be uploaded asynchronously on any stream and
 //! dropped immediately. The device must still receive exactly that batch.
 //!
-//! Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000` runs that many
-//! batches.
+//! `WARPFEED_BATCHES=10000` runs that many batches.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 

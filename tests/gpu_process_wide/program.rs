@@ -1,7 +1,5 @@
 //! Tests that a device loader does not disturb the program around it: its CUDA graph captures,
 //! errors, current device and queued work.
-//!
-//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -32,8 +30,7 @@ fn expected() -> Vec<u64> {
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
-/// Captures a copy between two of the program's buffers. Calls `inside` during the capture, which
-/// must remain valid.
+/// Captures a copy, and calls `inside` during the capture, which must remain valid.
 fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
     let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
     stream.synchronize().unwrap();

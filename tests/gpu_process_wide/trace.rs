@@ -1,5 +1,4 @@
-//! Compares the device rows of a trace with events that the program recorded. Without a driver, the
-//! test prints why it was skipped.
+//! Compares the device rows of a trace with events that the program recorded.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 

@@ -189,8 +189,7 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     }
 }
 
-/// The reference resizes the whole image and crops the result. Sides are equal to, larger than, and
-/// smaller than the target.
+/// The reference resizes the whole image and crops the result.
 #[test]
 fn evaluation_is_the_center_of_the_resize_for_any_size() {
     let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);

@@ -1,5 +1,5 @@
-//! Tests views of one image, which are decoded together where this is faster. Pixels and errors must
-//! be as if each view were decoded separately. A damaged image must count once.
+//! Tests views of one image, which are decoded together where this is faster. Pixels and errors
+//! must be as if each view were decoded separately. A damaged image must count once.
 
 use warpfeed::field::Image;
 use warpfeed::sampler::Rng;

@@ -89,7 +89,6 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// An ignored option would hide a mistake.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     let root = tempfile::tempdir().unwrap();

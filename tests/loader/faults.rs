@@ -57,14 +57,13 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
                 assert_eq!(e.to_string(), "sample 25 (class5/000025): decode: 25 is bad");
                 assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025")));
                 drop(epoch);
-                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader stays usable");
+                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "a batch after the failed one fails");
             }
         }
     });
 }
 
-/// The program must miss only the bad sample's batch. A run that the error ends must resume at that
-/// batch.
+/// A run that the error ends must resume at the bad sample's batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     exit_on_hang(|| {
@@ -96,7 +95,7 @@ fn every_other_batch_arrives_after_a_bad_sample() {
                     }
                     number += 1;
                 }
-                assert!(items.next().is_none(), "the epoch stays at its end");
+                assert!(items.next().is_none(), "the epoch continues after its end");
                 assert_eq!((number, failed), (9, vec![2, 25, 30, 59]));
                 let sound = |n: &usize| ![0, 3, 4, 8].contains(n);
                 let expected: Vec<_> = (0..9).filter(sound).map(|n| reference[n].ids.clone()).collect();
@@ -205,8 +204,7 @@ fn an_invalid_order_fails_and_does_not_hang() {
     });
 }
 
-/// The loader calls the sampler ahead of time, but must report its error in place of the affected
-/// batch.
+/// The loader calls the sampler early, but must report its error in place of the affected batch.
 #[test]
 fn an_error_of_the_order_is_reported_in_sequence() {
     silence_panics();
@@ -234,7 +232,7 @@ fn an_error_of_the_order_is_reported_in_sequence() {
                 }
                 let e = epoch.next().unwrap().unwrap_err();
                 assert!(e.to_string().contains(words), "{e}");
-                assert!(epoch.next().is_none(), "an error ends the epoch");
+                assert!(epoch.next().is_none(), "the epoch continues after the error");
                 assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (0, 10));
                 drop(epoch);
                 assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().batch_index()).collect::<Vec<_>>().len(), 9);
@@ -267,7 +265,7 @@ fn an_order_that_panics_in_len_fails() {
                 e.to_string(),
                 "panic: the sampler panicked while computing the length of epoch 1: epoch 1 has no length"
             );
-            assert!(epoch.next().is_none(), "an error ends the epoch");
+            assert!(epoch.next().is_none(), "the epoch continues after the error");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
         assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader stays usable");
@@ -319,7 +317,6 @@ fn the_list_of_skipped_samples_is_bounded() {
     });
 }
 
-/// Empty epochs would end a training run immediately.
 #[test]
 fn a_loader_without_a_batch_is_refused_with_advice() {
     let refused = |loader: Loader, words: &[&str]| {

@@ -72,7 +72,7 @@ fn a_transient_read_error_is_retried() {
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.stats().read_retries, failures_left.load(Ordering::SeqCst)), (2, 0));
-        assert!(batches.sample_errors().is_empty(), "nothing was skipped");
+        assert!(batches.sample_errors().is_empty(), "a sample was skipped");
     });
 }
 

@@ -39,7 +39,10 @@ fn every_stage_counts_every_sample_and_every_batch() {
     assert_eq!(stats.ready_histogram.iter().sum::<u64>(), 30, "one entry per requested batch");
     assert!(stats.waited_seconds <= stats.seconds && stats.start_wait_seconds <= stats.waited_seconds);
     assert!(stats.step.p50_seconds > 0.0009, "{:?}", stats.step);
-    assert!(stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(), "there is no device");
+    assert!(
+        stats.copy.is_none() && stats.convert.is_none() && stats.stall.is_none(),
+        "a loader without a device has statistics of one"
+    );
     assert_eq!(stats.timeline.iter().map(|i| i.batches).sum::<u64>(), 30);
     assert_eq!(stats.timeline.iter().map(|i| i.samples).sum::<u64>(), 210);
     let busy: f64 = stats.timeline.iter().flat_map(|i| i.busy_seconds.values()).sum();

@@ -117,8 +117,7 @@ fn image(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Workers get different samples in each repetition, until all scratch memory has its maximum
-    // size.
+    // Workers get different samples each time, until all scratch memory has its maximum size.
     let mut counted = Vec::new();
     for _ in 0..12 {
         let before = ALLOCATIONS.load(SeqCst);

@@ -82,8 +82,7 @@ fn a_limit_above_the_default_admits_larger_images() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, but the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // With a higher limit, the decoder gets the image, and fails because the file contains no
-        // pixels.
+        // With a higher limit, the decoder fails because the file contains no pixels.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -107,8 +106,7 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     }
 }
 
-/// A custom codec may declare any size. The loader must reject an excessive one before it requests
-/// pixels.
+/// A custom codec may declare any size, which the loader must check before it requests pixels.
 #[test]
 fn the_pixel_limit_applies_to_user_defined_codecs() {
     let _serial = serial();
@@ -213,7 +211,7 @@ fn no_path_in_a_tar_is_opened() {
     assert_eq!(links, 2, "the hard links to /dev/zero.png and to the absolute path resolve to members of the tar");
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).batch_size(2);
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
-    assert!(!secret.exists() && files(root.path()) == 1, "nothing was created");
+    assert!(!secret.exists() && files(root.path()) == 1, "a file was created");
 }
 
 fn files(folder: &Path) -> usize {

@@ -15,7 +15,6 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, CacheFormat, Loader, Result};
 
-/// Returns the maximum number of bytes allocated during `body`, without earlier allocations.
 pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
@@ -41,7 +40,6 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// A codec that pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
     decoding: Arc<AtomicUsize>,
@@ -137,8 +135,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     exit_on_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // The 64 workers can decode all 16 samples of a batch at once, so only the limit on shared
-        // memory prevents them from decoding all eight large images at once.
+        // Without the limit, the 64 workers would decode all eight large images at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
@@ -217,7 +214,6 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// A source of `.0` equal samples, which have the fields `.1`.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -361,7 +357,6 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
     });
 }
 
-/// If an estimate were too low, workers would exceed the plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
     let _serial = serial();
@@ -429,7 +424,7 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
-        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the decoder tolerates the damage");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the decoder does not tolerate the damage");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);

@@ -53,7 +53,7 @@ fn batches_mix_buckets_only_at_boundaries() {
                 let buckets = || batch.iter().take(9).map(|id| bucket(lengths[*id as usize]));
                 buckets().min() != buckets().max()
             });
-            assert!(mixed.count() <= BOUNDS.len(), "only batches at bucket boundaries have two buckets");
+            assert!(mixed.count() <= BOUNDS.len(), "more batches have two buckets than there are boundaries");
             let mut seen: Vec<u64> = unbroken.concat();
             seen.truncate(501);
             seen.sort_unstable();

@@ -139,8 +139,7 @@ fn a_failed_batch_counts_as_received() {
     assert!(failed.is_some_and(|failed| failed < 7) && received == 7, "batch {failed:?} of {received} failed");
 }
 
-/// Sets new proportions after every third batch, like a training loop that follows losses. The
-/// simulated losses depend only on `samples`, the samples of the global batch.
+/// Sets new proportions after every third batch. The simulated losses depend only on `samples`.
 fn follow_losses(batches: &Batches<HostBatch>, step: &Step, samples: &[u64]) {
     if step.1 % 3 == 1 {
         let seen = samples.iter().fold(7u64, |hash, id| hash.wrapping_mul(31).wrapping_add(*id));
@@ -183,7 +182,10 @@ fn proportions_that_follow_losses_are_equal_on_any_ranks() {
             assert_eq!(train(make, world, usize::MAX).0, unbroken, "{world} ranks");
         }
         let plain = run(mixture(options()), 3, |_, _| ());
-        assert!(plain[..3] == unbroken[..3] && plain[8..] != unbroken[8..], "the calls change the batches");
+        assert!(
+            plain[..3] == unbroken[..3] && plain[8..] != unbroken[8..],
+            "the calls change no batch, or batches before them"
+        );
     });
 }
 
@@ -194,7 +196,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
         for stop in [0, 1, 2, 3, 8, 9, 13, 23] {
             let (seen, saved) = train(|rank| mixture(options()).rank(rank, 2), 2, stop);
             assert_eq!(seen, unbroken[..stop]);
-            assert!(saved.iter().all(|state| *state == saved[0]), "all ranks have the same checkpoint");
+            assert!(saved.iter().all(|state| *state == saved[0]), "ranks have different checkpoints");
             let state: Checkpoint = serde_json::from_str(&serde_json::to_string(&saved[0]).unwrap()).unwrap();
             assert_eq!(state, saved[0]);
             let (rest, _) = train(|_| mixture(options()).resume(state.clone()), 1, usize::MAX);
@@ -275,7 +277,7 @@ fn weights_resume_with_the_history_of_their_epoch() {
             assert_eq!(batches.epoch_from(epoch, 3).take(1).count(), 1);
             batches.set_weights(&new(), 0).unwrap();
         }
-        assert!(batches.epoch(2).all(|batch| batch.is_ok()), "the epoch in progress can be repeated");
+        assert!(batches.epoch(2).all(|batch| batch.is_ok()), "the epoch in progress cannot be repeated");
         let e = batches.epoch(1).next().unwrap().unwrap_err().to_string();
         assert!(e.contains("the weights of epoch 1 are no longer known"), "{e}");
     });

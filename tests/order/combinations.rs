@@ -72,7 +72,6 @@ impl Choice {
         let mut list = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
             // Draw positions in the list of indices, with the variants that `Subset` assigns.
-            // `Subset` has its own tests.
             let take = |order: Arc<dyn Sampler>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.occurrence(pass, p).variant)).collect()
@@ -90,8 +89,7 @@ impl Choice {
                     let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
                     take(Arc::new(Weighted::new(&weights, seed).unwrap()))
                 }
-                // A custom sampler uses indices of the source and determines samples and variants
-                // itself.
+                // A custom sampler returns indices of the source, and its variant is the pass.
                 Base::Custom => {
                     let order = Backwards(indices.clone());
                     list.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
@@ -111,8 +109,7 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets as many samples as if they were dealt out one by one, but consecutive
-        // ones.
+        // Each rank gets consecutive samples, as many as if they were dealt out one by one.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -425,7 +422,6 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
 #[test]
 fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let labeled = |name: &str, len: u64| -> Arc<dyn Source> {
-        // Nine of ten samples are of class 0.
         let label = |i: u64| i64::from(i.is_multiple_of(10));
         let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
         Arc::new(Memory::new((0..len).map(sample).collect()))

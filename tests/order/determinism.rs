@@ -92,7 +92,7 @@ fn epochs_and_seeds_differ_and_repeat() {
     let mut batches = make(1).host().unwrap();
     let mut epoch = |n| batches.epoch(n).map(|b| BatchContent::from(&b.unwrap())).collect::<Vec<_>>();
     let (first, second, again) = (epoch(0), epoch(1), epoch(0));
-    assert!(first == again, "an epoch can be repeated with the same loader");
+    assert!(first == again, "a repeated epoch differs");
     assert!(first != second);
     assert!(first != all_contents(make(2), 0));
 }

@@ -94,7 +94,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
         }
         drop(batches);
-        assert!((0..5).all(|epoch| source.started(epoch) == 20), "each sample was read once");
+        assert!((0..5).all(|epoch| source.started(epoch) == 20), "some samples were not read exactly once");
     });
 }
 
@@ -244,7 +244,7 @@ fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
         let mut batches = loader(&source, |_| 20).on_error(skip).host().unwrap();
         for epoch in [0, 0, 2] {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
-            assert!(batches.sample_errors().is_empty(), "undelivered batches do not use the skip budget");
+            assert!(batches.sample_errors().is_empty(), "an undelivered batch used the skip budget");
         }
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::TooManySkipped);
         assert_eq!(batches.sample_errors().len(), 1);
@@ -496,7 +496,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(0) == before + 20 + 16);
         drop(batches);
-        assert!(source.started(1) < 20, "epoch 1 was prepared once");
+        assert!(source.started(1) < 20, "epoch 1 was prepared more than once");
     });
 }
 

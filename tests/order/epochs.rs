@@ -33,13 +33,13 @@ fn an_epoch_reports_its_remaining_batches() {
 fn interruptible_epochs_equal_those_of_a_loop() {
     let mut batches = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     let mut epochs = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
-    assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "no epoch has begun");
+    assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "there is a batch before an epoch has begun");
     for epoch in [0, 1, 1, 5] {
         let expected: Vec<_> = batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect();
         epochs.begin(epoch);
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
-        assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "the epoch has ended");
+        assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "there is a batch after the epoch has ended");
     }
     for first in [0, 3, 8, 99] {
         let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| BatchContent::from(&batch.unwrap())).collect();
@@ -94,7 +94,7 @@ fn a_checkpoint_can_be_loaded_during_an_epoch() {
     drop(other.next_interruptible(&mut || Some(WAIT)));
     other.resume(&state).unwrap();
     assert_eq!((other.first_epoch(), other.checkpoint()), (1, state.clone()));
-    assert!(other.next_interruptible(&mut || Some(WAIT)).is_none(), "the epoch in progress has ended");
+    assert!(other.next_interruptible(&mut || Some(WAIT)).is_none(), "the epoch in progress continues");
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
     other.begin(1);
@@ -138,7 +138,7 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         epochs.begin(1);
         let batches: Vec<_> = (0..3).map(|_| epochs.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);
-        assert!(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
+        assert!(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was not returned");
         drop(batches);
     });
 }

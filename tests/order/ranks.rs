@@ -156,8 +156,7 @@ fn real_processes_find_their_rank_under_each_launcher() {
         for (rank, world) in launchers {
             command.env_remove(rank).env_remove(world);
         }
-        // srun sets this variable, and the loader requires it under SLURM. It has no effect under
-        // other launchers.
+        // Under SLURM, the loader requires this variable, which srun sets.
         command.env("SLURM_STEP_ID", "0").stdout(Stdio::piped());
         command
     };
@@ -199,8 +198,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
     }
 }
 
-/// A process that a batch script starts without `srun` must not become a rank, because it would load
-/// only a share of the samples.
+/// A process that a batch script starts without `srun` must not become a rank, because it would
+/// load only a share of the samples.
 #[test]
 fn a_batch_script_without_srun_has_no_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

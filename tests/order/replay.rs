@@ -40,7 +40,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
         let replayed: Vec<BatchContent> = resumed.replay(2).unwrap().take(4).map(|b| BatchContent::from(&*b)).collect();
         assert!(
             replayed[..2] == first[..] && replayed[2..] == first[..],
-            "replayed samples have epoch 0, even after a resume"
+            "after a resume, replayed samples are not the first ones of epoch 0"
         );
         assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "a replay is not part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);

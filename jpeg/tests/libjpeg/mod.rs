@@ -64,7 +64,6 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Encodes `pixels`, which have 1, 3 or 4 interleaved channels.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
@@ -101,8 +100,7 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Rewrites `jpeg` as a sequential file with a restart marker every `restart` MCUs, like `jpegtran
-/// -restart`.
+/// Rewrites `jpeg` as a sequential file with restart markers, like `jpegtran -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -164,8 +162,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Computes one channel as in Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus
-/// black.
+/// One channel as in Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus black.
 fn rgb_level(ink: u8, white: u8) -> u8 {
     let product = u32::from(ink) * u32::from(white);
     // Divide by 255, and round to nearest.
