@@ -216,7 +216,7 @@ fn each_rule_gives_its_verdict() {
         (
             Bottleneck::Decode,
             Stats { decode: stage(6400, 120.0, 0), workers: 15, cores: 16, ..loader() },
-            "decode-bound\n- 14.4 of 15 workers",
+            "decode-bound\n- 12.6 of 15 workers",
         ),
         (
             Bottleneck::Workers,
