@@ -110,7 +110,7 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
         DataModule(train={"batch_size": 3})
 
 
-def test_skip_first_batches_of_accelerate_names_the_loaders_method(mini: str, torch: Any) -> None:
+def test_skip_first_batches_of_accelerate_names_our_method(mini: str, torch: Any) -> None:
     accelerate = need("accelerate")
     expected = whole(mini, 3)
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))

@@ -1,6 +1,7 @@
 //! Tests changes of weights and proportions during training. A change must take effect at the
 //! stated batch on all ranks, even if later batches have been prepared. A resumed run must apply
-//! the same changes.
+//! the same changes. Also tests mixtures with batches of a single dataset, and with datasets that
+//! are drawn once.
 
 use std::sync::{Arc, Mutex};
 
@@ -576,8 +577,7 @@ fn a_source_that_prefetches_begins_again_with_the_changed_order() {
     };
     let steps = run(make(&starts), 1, |batches, step| {
         if step.1 == 2 {
-            // The change takes effect at batch 5. The loader has not prepared it, but the source
-            // may have prefetched its samples.
+            // The loader has not prepared batch 5, but the source may have prefetched its samples.
             batches.set_weights(&new(), 2).unwrap();
         }
     });

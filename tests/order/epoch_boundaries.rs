@@ -1,6 +1,6 @@
-//! Tests that the consumer does not wait between epochs. While an epoch ends, the first batches of
-//! the next one are prepared in free slots. If the caller requests a different epoch, they are
-//! discarded. Batches, checkpoints, errors and statistics must be as without preparation.
+//! Tests that, while an epoch ends, the first batches of the next epoch are prepared in free slots,
+//! and discarded if the caller requests a different epoch. Batches, checkpoints, errors and
+//! statistics must be as without preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader,
 /// Maximum number of samples per epoch.
 const EPOCH: u64 = 100;
 
-/// A sampler in which epoch e starts at sample e * EPOCH, so the index of a sample identifies its
-/// epoch. The function returns the length of an epoch.
+/// A sampler in which epoch e starts at sample e * EPOCH. The function returns the length of an
+/// epoch.
 #[derive(Clone, Copy)]
 struct EpochRanges(fn(u64) -> u64);
 
@@ -482,7 +482,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
 }
 
 #[test]
-fn an_abandoned_epoch_is_prepared_only_once() {
+fn only_an_epoch_that_was_read_to_its_end_is_prepared_again() {
     exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
@@ -491,7 +491,6 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(1) >= 16);
-        // Unlike the abandoned epoch, an epoch that was read to the end is prepared again.
         let before = source.started(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(0) == before + 20 + 16);

@@ -206,11 +206,11 @@ fn the_memory_plan_of_size_buckets_fits_the_largest_batch() {
 #[test]
 fn image_sizes_are_upright_and_zero_for_unreadable_headers() {
     let mut rng = Rng::new(1, 1, 1);
-    let files = [png(&mut rng, 7, 3), vec![1, 2, 3], png(&mut rng, 2, 9), png(&mut rng, 5, 5)];
+    let rotated = include_bytes!("../fixtures/orientation/6.jpg").to_vec(); // stored as 48x32\n    let files = [png(&mut rng, 7, 3), vec![1, 2, 3], rotated, png(&mut rng, 5, 5)];
     let samples = files.iter().map(|file| OwnedSample::new("a").field("png", file.clone()).label(0)).collect();
     let loader = Loader::source(Memory::new(samples)).augment(Augment::cover(1, 1)).batch_size(3);
     let images = loader.image_sizes().unwrap();
-    assert_eq!(images, [Size::new(7, 3), Size::new(0, 0), Size::new(2, 9), Size::new(5, 5)]);
+    assert_eq!(images, [Size::new(7, 3), Size::new(0, 0), Size::new(32, 48), Size::new(5, 5)]);
     // The unreadable image counts as a square, and fails when it is loaded.
     let sizes = [Size::new(4, 2), Size::new(3, 3), Size::new(2, 4)];
     let loader = loader.size_buckets(images, sizes);

@@ -104,7 +104,7 @@ fn fields_that_are_not_named_stay_unchanged() {
 }
 
 #[test]
-fn a_damaged_image_field_is_named_with_its_field() {
+fn the_error_for_a_damaged_image_names_its_field() {
     let root = tempfile::tempdir().unwrap();
     let damaged = png(3)[..200].to_vec();
     let damaged_source = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);

@@ -1,7 +1,6 @@
-//! Kills processes that pack or merge, at random moments. No sample may be lost or packed twice.
-//! The finished dataset must have the same bytes as without kills, and must not open earlier.
-//! Others may finish and merge the part of a suspended process; then the process must change
-//! nothing when it continues.
+//! Kills processes that pack or merge, at random moments. The dataset must not open before it is
+//! complete, and must then have the same bytes as without kills. If other processes finish and
+//! merge the part of a suspended process, the process must change nothing when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -56,7 +55,7 @@ impl Worker {
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut worker = Worker { child, out };
         let mut lines = worker.out.by_ref().lines().map_while(std::io::Result::ok);
-        assert!(lines.any(|line| line == "begins"), "the process has begun");
+        assert!(lines.any(|line| line == "begins"), "the process did not begin");
         worker
     }
 
@@ -116,7 +115,6 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             works.push(works[0].clone());
         }
         if !plain && works[0] == "merge" && rng.below(2) == 0 {
-            // A merge of complete parts only renames files.
             (0..PARTS).for_each(|number| drop(pack_part(&source, &folder, (number, PARTS)).unwrap()));
         }
         let workers: Vec<_> = works.iter().map(|work| Worker::start(&folder, work)).collect();

@@ -1,5 +1,5 @@
-//! Tests that the progress of all parts of a dataset can be read at any time and from any machine,
-//! in folders and in object stores.
+//! Tests that the progress of packing can be read before, during and after the merge, in folders
+//! and in object stores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -62,7 +62,7 @@ fn the_progress_of_a_pack_without_parts_is_known() {
 }
 
 #[test]
-fn progress_of_parts_in_a_store_equals_a_folder() {
+fn the_progress_of_parts_in_a_store_is_known() {
     let (set, store) = (numbers(50), Objects::default());
     let progress = || store.merge().progress();
     assert!(progress().unwrap_err().cause().contains("neither parts nor a dataset"));

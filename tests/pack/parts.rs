@@ -77,7 +77,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         assert_eq!((merged.report.samples, merged.report.written.paths.len(), merged.orphans.len()), (50, 13, 0));
         assert!(files(root.path()) == expected, "{parts} parts");
         assert_eq!(merge(root.path()).run().unwrap(), merged);
-        assert!(pack_part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
+        pack_part(&set, root.path(), (0, parts)).unwrap();
         assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
     }
     let root = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
     let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     assert!((30_000..50_000).contains(&mean), "{sizes:?}");
-    // Without parts, no shard may exceed the size either.
+    // Without parts, no shard may exceed the size.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
     let sizes = files(root.path());
@@ -113,10 +113,10 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
 
 #[test]
 fn finished_parts_are_skipped_and_interrupted_ones_continue() {
-    let (read, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(33));
-    let set = BeforeRead(numbers(50), |index| {
+    let read = AtomicUsize::new(0);
+    let set = BeforeRead(numbers(50), |_| {
         read.fetch_add(1, Ordering::Relaxed);
-        if index == fail_at.load(Ordering::Relaxed) { Err(Error::in_source("the disk is gone")) } else { Ok(()) }
+        Ok(())
     });
     let expected = files(pack_whole(&set.0).path());
     let probes = 50; // up to 64 samples are read for the plan
@@ -129,7 +129,6 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
         // Planning reads all of these few samples. Let that succeed, and a later read fail.
-        fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = BeforeRead(numbers(50), {
             let reads = AtomicUsize::new(0);
             move |_| {
@@ -431,10 +430,7 @@ fn the_old_dataset_stays_until_the_new_one_is_merged() {
     let (old, new) = (numbers(40), numbers(30));
     let root = pack_whole(&old);
     let e = pack_part(&new, root.path(), (0, 2)).unwrap_err();
-    assert!(
-        e.cause().contains("already exists") && e.cause().contains("source.samples") || e.cause().contains("samples"),
-        "{e}"
-    );
+    assert!(e.cause().contains("the plans differ in samples"), "{e}");
     let pack = |number| {
         Pack::new(&new).shard_samples(4).part(number, 2).force(true).to(root.path().join("x.tar")).unwrap();
     };

@@ -1,5 +1,5 @@
-//! Tests that samples can be packed from any source to any target. Packing must either copy all
-//! samples or leave the target unchanged.
+//! Tests packing to LMDB and tar files, with every way to recode images. Packing must either copy
+//! all samples or leave the target unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
         let [image] = &report.not_recoded[..] else { panic!("{report:?}") };
         assert_eq!((image.index, &*image.key, report.not_recoded_count), (1, "cut", 1));
         assert!(image.reason.starts_with("jpeg "), "{image:?}");
-        assert_eq!(report.duplicate_keys, 1, "two samples are valid");
+        assert_eq!(report.duplicate_keys, 1, "two samples have the key \"good\"");
         let packed = open(root.path().join("x.lmdb")).unwrap();
         let expected = OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3);
         assert_eq!(read_all(&*packed)[1], expected);
@@ -426,7 +426,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // The child has then written more than one LMDB commit or shard.
+        // 40 MB are more than one LMDB commit or shard.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {

@@ -202,7 +202,8 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.readahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-            // With 16 MiB, a part exceeds the bound, so only one of its samples is read ahead.
+            // With samples of 16 MiB, a part of a batch exceeds the bound, so only one of its
+            // samples is read ahead.
             let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
             // The samples that fit into `readahead_bytes`, one more for each of the 32 readers, and

@@ -1,6 +1,6 @@
 //! Tests that `stats.verdict()` names the bottleneck. Most tests sleep in the stage that must be
-//! named. `src/trace/verdict.rs` tests the rules for copies and conversions on fixed statistics,
-//! because these need a device.
+//! named. `src/trace/verdict/tests.rs` tests the rules for copies and conversions on fixed
+//! statistics, because these need a device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -79,7 +79,7 @@ pub(crate) struct Schedule {
     /// pauses are free.
     pub(crate) pauses: bool,
     follows: bool,
-    /// Notifications that a batch is done twice, or outside of a run.
+    /// Notifications about finished batches that are repeated, out of order, or outside of a run.
     misled: Arc<Mutex<Vec<String>>>,
     closes: bool,
     /// Whether the loader is dropped before the batches that the consumer holds.

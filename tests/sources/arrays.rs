@@ -1,5 +1,5 @@
 //! Tests that array files written by NumPy, safetensors and PyTorch contain the expected images and
-//! labels.
+//! labels, and that unusable or damaged files are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -180,11 +180,7 @@ fn damaged_and_changed_files_fail() {
 fn an_ambiguous_image_layout_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.npy");
-    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 8, 4), }";
-    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-    file.extend(format!("{header:<117}\n").bytes());
-    file.extend([0; 192]);
-    fs::write(&path, file).unwrap();
+    fs::write(&path, npy("|u1", "(2, 3, 8, 4)", &[0; 192])).unwrap();
     assert!(cause(&path).contains("may have its channels in the first or in the last axis"), "{}", cause(&path));
 }
 

@@ -289,8 +289,8 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
     assert_eq!(starts.len(), total);
 }
 
-/// Adds masks to the clips of `set`. Sample `i` has a mask for each frame of its video, which
-/// contains the index of the frame, except for the last `lacking` frames.
+/// Adds a mask and a point for each frame of the video to the clips of `set`, except for the last
+/// `lacking` frames. Both contain the index of the frame.
 fn with_masks(set: &Arc<Clips>, lacking: usize) -> Zip {
     let sample = |index: usize| {
         let frames = all_frames(&set.path(index).unwrap()).1.len() - lacking;
@@ -306,7 +306,7 @@ fn with_masks(set: &Arc<Clips>, lacking: usize) -> Zip {
 }
 
 #[test]
-fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
+fn masks_and_points_belong_to_the_frames_that_a_clip_shows() {
     let folder = folder(&VIDEOS);
     for options in [
         ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3),

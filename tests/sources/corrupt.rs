@@ -129,7 +129,6 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// A sample with a repeated field or with more than 16 fields fails, and its neighbors do not.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -240,15 +239,15 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     let large = vec![7; 17 << 20];
     let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
-    let keys = || read_all(&Tar::open(&path).unwrap()).unwrap().iter().map(|s| format!("{s:.9?}").len()).count();
+    let count = || read_all(&Tar::open(&path).unwrap()).unwrap().len();
     let first = |source: &Tar| source.read(0, &mut Vec::new()).unwrap().key().to_owned();
-    assert_eq!(keys(), 2);
+    assert_eq!(count(), 2);
     let written = fs::read(&index).unwrap();
-    assert_eq!(keys(), 2);
+    assert_eq!(count(), 2);
     assert_eq!(fs::read(&index).unwrap(), written, "a valid index must be used unchanged");
 
     fs::write(&index, &written[..written.len() / 2]).unwrap();
-    assert_eq!(keys(), 2);
+    assert_eq!(count(), 2);
     assert_eq!(fs::read(&index).unwrap(), written, "a damaged index must be rewritten");
 
     write_file(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));

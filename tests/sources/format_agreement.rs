@@ -1,4 +1,5 @@
-//! Tests that a dataset has the same samples in every format that can be written.
+//! Tests that a dataset has the same samples in every format that can be written, what the writers
+//! refuse and replace, and that `open` detects formats.
 
 use std::fs;
 use std::path::Path;

@@ -106,7 +106,7 @@ fn text_labels_of_pairs_are_a_field_and_integers_are_classes() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("pairs.mdb", root.path())).unwrap();
     let sample = source.read(11, &mut Vec::new()).map(|s| OwnedSample::try_from(&s).unwrap()).unwrap();
-    assert_eq!(sample, images()[11].clone_with("image-000000012").field("label.txt", *b"3"));
+    assert_eq!(sample, with_key(&images()[11], "image-000000012").field("label.txt", *b"3"));
 
     let path = root.path().join("words.mdb");
     let records: [(&[u8], Vec<u8>); 5] = [
@@ -137,15 +137,8 @@ fn text_labels_of_pairs_are_a_field_and_integers_are_classes() {
     assert!(cause(&wrong_path).contains("num-samples is 3"), "{}", cause(&wrong_path));
 }
 
-trait Renamed {
-    fn clone_with(&self, key: &str) -> OwnedSample;
-}
-
-impl Renamed for OwnedSample {
-    fn clone_with(&self, key: &str) -> OwnedSample {
-        let sample = self.as_sample().unwrap();
-        OwnedSample::try_from(&sample.with_key(key)).unwrap()
-    }
+fn with_key(sample: &OwnedSample, key: &str) -> OwnedSample {
+    OwnedSample::try_from(&sample.as_sample().unwrap().with_key(key)).unwrap()
 }
 
 #[test]
@@ -160,7 +153,7 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     let part = |name: &str| path.join(name);
     assert_eq!((open(part("train")).unwrap().len(), open(part("val")).unwrap().len()), (12, 1));
     assert_eq!(Lmdb::open_named(&path, "val").unwrap().len(), 1);
-    let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
+    let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| with_key(s, &format!("{i:05}"))).collect();
     let actual = all_samples(&*open(part("train")).unwrap());
     assert_eq!(actual.len(), keyed.len());
     for (actual, expected) in actual.iter().zip(&keyed) {

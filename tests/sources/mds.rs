@@ -105,7 +105,6 @@ fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
         let packed = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let packed = packed.filter(|path| path.to_str().unwrap().contains("00000.mds.")).last().unwrap();
         let bytes = fs::read(&packed).unwrap();
-        let files = fs::read_dir(folder.path()).unwrap().count();
         for (what, damaged) in [
             ("truncated", bytes[..bytes.len() / 2].to_vec()),
             ("empty", Vec::new()),
@@ -119,7 +118,6 @@ fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
             let paths: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains("00000.mds")).collect();
             assert_eq!(paths, [&*packed], "{name} {what}");
         }
-        assert!(files > 1);
     }
 }
 

@@ -13,7 +13,7 @@ const PADDING: u32 = 77;
 
 type Row = Vec<Vec<u32>>;
 
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+pub(crate) fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
         state ^= state << 13;

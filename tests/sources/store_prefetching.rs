@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::files::seal;
 use crate::objects::Objects;
+use crate::packed_tokens::random;
 use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::pack::Pack;
 use warpfeed::sampler::{Sampler, Windowed};
@@ -36,16 +38,6 @@ fn shards_of(sizes: &[usize]) -> tempfile::TempDir {
 
 fn owned(source: &dyn Source, index: usize) -> Result<OwnedSample> {
     OwnedSample::try_from(&source.read(index, &mut Vec::new())?)
-}
-
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % below
-    }
 }
 
 /// A simulated network whose random faults depend on `seed` and the order of the requests.
@@ -505,9 +497,7 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     let (a, b) = (key(0), key(1));
     let header = |block: &mut [u8], offset: usize, value: &[u8]| {
         block[offset..offset + value.len()].copy_from_slice(value);
-        block[148..156].fill(b' ');
-        let sum: u32 = block[..512].iter().map(|&byte| u32::from(byte)).sum();
-        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        seal(block);
     };
     let (first, second) = (index_of(&format!("{a}.cls")), index_of(&format!("{b}.cls")));
     let mut swapped = bytes.clone();

@@ -8,23 +8,13 @@ use std::sync::Arc;
 use warpfeed::Loader;
 use warpfeed::source::{Options, OwnedSample, Source, Tar};
 
+use crate::files;
 use crate::objects::Objects;
 use crate::stores::samples;
 use crate::warnings::Warnings;
 
 fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-    block[156] = kind;
-    block[157..157 + link.len()].copy_from_slice(link.as_bytes());
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block.extend_from_slice(data);
-    block.resize(block.len().next_multiple_of(512), 0);
-    block
+    files::member(name, kind, data, |header| header[157..157 + link.len()].copy_from_slice(link.as_bytes()))
 }
 
 /// Returns a tar with every type of link. It is larger than 1 MiB, so that its index is stored.

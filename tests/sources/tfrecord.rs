@@ -1,5 +1,5 @@
 //! Tests that TFRecord files of `tf.train.Example` messages give the same batches as the class
-//! folder from which they were made.
+//! folder from which they were made, and that damaged files are rejected.
 
 use std::fs;
 use std::path::Path;

@@ -189,7 +189,7 @@ fn clips(loader: Loader, epoch: u64) -> Vec<Clip> {
 }
 
 #[test]
-fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
+fn each_group_of_pictures_of_a_long_video_needs_one_request() {
     exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).clips_per_video(60);
@@ -221,7 +221,7 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
 }
 
 #[test]
-fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups() {
+fn a_clip_with_a_random_start_requests_only_its_own_groups() {
     exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);
@@ -284,7 +284,7 @@ fn read_drawn_matches_the_draw_of_all_frames() {
 }
 
 #[test]
-fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files() {
+fn joined_and_resumed_ranks_read_the_same_clips_as_local_files() {
     exit_on_hang(|| {
         let (folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);

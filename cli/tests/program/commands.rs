@@ -76,7 +76,7 @@ fn every_help_text_has_examples() {
 }
 
 #[test]
-fn cache_commands_refuse_folders_that_are_not_caches() {
+fn cache_commands_report_blocks_and_refuse_other_folders() {
     use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
     struct Zeros;
     impl Store for Zeros {

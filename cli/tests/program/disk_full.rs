@@ -1,6 +1,6 @@
 //! Tests that, if the disk fills up while a file is written, the command fails and no partial file
-//! remains, but that a trace stays readable. The tests limit the file size. If mounting is allowed,
-//! they also use a file system of a few hundred KiB.
+//! remains. A trace lacks the windows that do not fit. The tests limit the file size. If mounting
+//! is allowed, they also use a file system of a few hundred KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 

@@ -123,7 +123,7 @@ fn kept_coefficients_mix_with_files_in_a_group() {
 }
 
 #[test]
-fn coefficients_are_kept_only_within_the_limit_and_of_the_whole_image() {
+fn coefficients_are_kept_only_of_whole_images_within_the_limit() {
     let noise: Vec<u8> = (0..200 * 100 * 3).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for (quality, progressive) in [(100, false), (100, true), (30, false), (30, true)] {
         let options = Options { progressive, ..Options::new(quality, 2, 2) };

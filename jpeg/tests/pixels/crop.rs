@@ -145,8 +145,8 @@ fn one_scan_per_component_gives_the_same_pixels() {
     }
 }
 
-/// Tests that memory can grow while a crop is decoded. The decoder first reserves memory for the
-/// average number of bytes per pixel, but this crop contains the only dense area of a large file.
+/// The decoder first reserves memory for the average number of bytes per pixel, but this crop is
+/// the only dense area of the file.
 #[test]
 fn a_crop_may_need_most_of_a_large_files_data() {
     let (size, dense) = (Size::new(2400, 1600), Rect::new(1600, 900, 800, 700));

@@ -270,8 +270,7 @@ fn huffman_tables_are_optimized_for_the_image() {
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// Tests that a small image keeps the standard tables: building an optimized table would take
-/// longer than decoding the bytes that it saves.
+/// Building an optimized table takes longer than decoding the bytes that it saves in a small image.
 #[test]
 fn small_images_keep_the_standard_tables() {
     let tables = |jpeg: &[u8]| {

@@ -73,7 +73,7 @@ fn an_error_for_a_changed_object_contains_the_range() {
 }
 
 #[test]
-fn packing_with_multipart_uploads_writes_the_bytes_of_local_shards() {
+fn multipart_uploads_of_packs_write_the_bytes_of_local_shards() {
     // The shards have up to 60 MB, so they are uploaded in up to 8 parts.
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
     let source = Memory::new((0..13).map(sample).collect());
