@@ -206,7 +206,8 @@ fn the_memory_plan_of_size_buckets_fits_the_largest_batch() {
 #[test]
 fn image_sizes_are_upright_and_zero_for_unreadable_headers() {
     let mut rng = Rng::new(1, 1, 1);
-    let rotated = include_bytes!("../fixtures/orientation/6.jpg").to_vec(); // stored as 48x32\n    let files = [png(&mut rng, 7, 3), vec![1, 2, 3], rotated, png(&mut rng, 5, 5)];
+    let rotated = include_bytes!("../fixtures/orientation/6.jpg").to_vec(); // stored as 48x32
+    let files = [png(&mut rng, 7, 3), vec![1, 2, 3], rotated, png(&mut rng, 5, 5)];
     let samples = files.iter().map(|file| OwnedSample::new("a").field("png", file.clone()).label(0)).collect();
     let loader = Loader::source(Memory::new(samples)).augment(Augment::cover(1, 1)).batch_size(3);
     let images = loader.image_sizes().unwrap();

@@ -1,3 +1,5 @@
+//! Fuzzes `repack`, and compares the pixels with libjpeg.
+
 use super::repack;
 use crate::fuzz::{self, Random};
 use crate::fuzz_jpeg::{damage, find_damage, random_jpeg};

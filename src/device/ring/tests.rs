@@ -382,7 +382,7 @@ fn a_ring_can_be_dropped_at_any_batch() {
 }
 
 #[test]
-fn a_driver_error_is_reported_once_and_ends_the_ring() {
+fn a_driver_error_is_reported_and_ends_the_ring() {
     let sim = Sim::new(Mistake::None, 0);
     all_right(&consume(&sim, spec(CONVERTED), 1, 0, 0), 1);
     let calls = sim.state().calls.load(Relaxed);

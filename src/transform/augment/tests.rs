@@ -1,3 +1,5 @@
+//! Tests the plans, the validation and the steps of augmentations.
+
 use super::*;
 use crate::decode::Rect;
 use crate::transform::ops::{EffectDescription, Op, effect_descriptions};
@@ -68,10 +70,10 @@ fn warps_reject_filters_that_only_the_resize_supports() {
         let affine = RandomAffine::new().rotate(-9.0, 9.0).interpolation(interpolation);
         let policy = Policy::rand_augment(2, 9).interpolation(interpolation);
         for augment in [Augment::train(32).affine(affine), Augment::train(32).policy(policy)] {
-            let assert_refused = augment.check().err().map(|e| e.cause().to_owned());
-            assert_eq!(assert_refused.is_none(), matches!(interpolation, Nearest | Bilinear), "{assert_refused:?}");
+            let refusal = augment.check().err().map(|e| e.cause().to_owned());
+            assert_eq!(refusal.is_none(), matches!(interpolation, Nearest | Bilinear), "{refusal:?}");
             let advice = "rotations and other warps use nearest or bilinear";
-            assert!(assert_refused.is_none_or(|cause| cause.contains(advice)));
+            assert!(refusal.is_none_or(|cause| cause.contains(advice)));
         }
     }
 }

@@ -44,7 +44,7 @@ fn the_device_uses_the_augmentation_of_each_dataset() {
 }
 
 #[test]
-fn batches_of_datasets_with_different_effects_come_from_the_gpu() {
+fn every_batch_of_datasets_with_different_effects_arrives() {
     let images = originals(false);
     let mixed = |augment: Augment| augment.mix(Mix::mixup(0.4));
     let loader = mixture(&images).augment(mixed(Augment::train(32))).soft_labels(7, 0.0);
