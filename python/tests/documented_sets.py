@@ -67,7 +67,7 @@ def mini(target: Path) -> None:
         file.write_bytes(smaller(file))
 
 
-@writes("train", "val", "photos", "photographs", "images", "logos", "sketches")
+@writes("train", "val", "photos", "photographs", "logos", "sketches")
 def folder(target: Path) -> None:
     for content, _, name in jpegs():
         (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -433,16 +433,16 @@ def test_the_image_size_may_change_between_epochs(mini: str, output: str) -> Non
         augment = augment.from_epoch(epoch, Augment.train(side))
     options: dict[str, Any] = {**OPTIONS, "output": output, "views": [augment, Augment.resize((8, 12))], "drop_field": ["label"]}
     with Loader(mini, **options) as loader:
-        retained = []
+        shapes = []
         for epoch, side in enumerate(sides):
             alone = Loader(mini, **{**options, "views": [Augment.train(side), Augment.resize((8, 12))]})
             alone.set_epoch(epoch)
             for batch, expected in zip(loader, alone, strict=True):
                 for ours, theirs in zip(batch["views"], expected["views"], strict=True):
                     np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-                retained.append(tuple(batch["views"][0].shape))
+                shapes.append(tuple(batch["views"][0].shape))
         layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
-        assert retained == [layout(side) for side in sides for _ in range(2)]
+        assert shapes == [layout(side) for side in sides for _ in range(2)]
         # Each epoch must have its size from the first batch on.
         state = loader.state_dict()
         assert next(iter(loader))["views"][0].shape == layout(40)
@@ -467,11 +467,12 @@ def test_pad_to_keeps_the_size_of_each_image(output: str, layout: str | None) ->
                 batch.ids, batch.unpadded_images, batch.image_sizes, batch["image"], strict=True
             ):
                 assert (height, width) == Colored.size(number)
-                first = layout == "nhwc"
-                pixels = np.asarray(original) if first else np.asarray(original).transpose(1, 2, 0)
+                channels_last = layout == "nhwc"
+                pixels = np.asarray(original) if channels_last else np.asarray(original).transpose(1, 2, 0)
                 assert pixels.shape == (height, width, 3) and (pixels == (number, 200, 100)).all()
-                rest = np.asarray(image) if first else np.asarray(image).transpose(1, 2, 0)
-                assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
+                padded = np.asarray(image) if channels_last else np.asarray(image).transpose(1, 2, 0)
+                assert padded.shape == (64, 80, 3)
+                assert (padded[height:] == (1, 2, 3)).all() and (padded[:, width:] == (1, 2, 3)).all()
                 seen.add((height, width))
     assert len(seen) > 8
     trim = functools.partial(warpfeed.collate.trim, multiple=8)
@@ -484,8 +485,7 @@ def test_pad_to_keeps_the_size_of_each_image(output: str, layout: str | None) ->
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
-    """Each image has its EXIF rotation and no padding."""
+def test_an_image_transform_gets_images_without_padding(processes: int) -> None:
     for augment in [Augment.pad_to((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]

@@ -164,7 +164,7 @@ def test_ranks_come_from_the_environment_on_request(mini: str, monkeypatch: pyte
     assert len(Loader(mini, distributed=False, **options)) == 8
 
 
-def test_subsets_weights_and_mixtures(mini: str, packed: str) -> None:
+def test_subsets_weights_and_mixtures_choose_the_samples(mini: str, packed: str) -> None:
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
     assert [c[2] for c in contents(Loader(mini, subset=range(0, 64, 8), **options))] == [list(range(0, 64, 8))]
     train, val = warpfeed.split(64, [0.75, 0.25], seed=1)
@@ -215,5 +215,8 @@ def test_transforms_run_on_whole_batches_in_their_order(mini: str) -> None:
 
 
 def test_bfloat16_in_numpy_is_its_bits_without_ml_dtypes(mini: str) -> None:
-    images, _ = next(iter(Loader(mini, batch_size=4, dtype="bf16", augment=Augment.train(32), output="numpy")))
-    assert images.dtype.itemsize == 2 and images.shape == (4, 32, 32, 3)
+    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy"}
+    images, values = (next(iter(Loader(mini, dtype=dtype, **options)))[0] for dtype in ("bf16", "f32"))
+    assert images.dtype.name in ("uint16", "bfloat16") and images.shape == (4, 32, 32, 3)
+    upper_bits = images.view(np.uint16).astype(np.uint32) << 16
+    assert np.allclose(upper_bits.view(np.float32), values, rtol=1 / 256)

@@ -105,7 +105,7 @@ def test_torch_tensors_are_frames(torch: Any) -> None:
     assert first[0].shape == (4, 3, 3, 32, 32) and torch.equal(first[0], second[0])
 
 
-def test_a_tuple_of_a_clip_and_a_label() -> None:
+def test_a_tuple_of_a_clip_and_a_label_is_a_sample() -> None:
     class Pairs(Frame):
         def __getitem__(self, index: int) -> Any:
             return [pixels(index, 0), pixels(index, 1)], index
@@ -114,7 +114,7 @@ def test_a_tuple_of_a_clip_and_a_label() -> None:
         assert images.shape[:2] == (4, 2) and labels.dtype == np.int64
 
 
-def test_several_cameras_and_a_mask() -> None:
+def test_cameras_and_a_mask_have_the_same_crops_and_flips() -> None:
     class Robot(Frame):
         def __getitem__(self, index: int) -> Any:
             gray = [np.repeat(pixels(index, frame)[:, :, :1], 3, 2) for frame in range(3)]

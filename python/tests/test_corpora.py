@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import numpy as np
-import pytest
 from conftest import ROOT, missing, need
 from warpfeed import Augment, DenseMap, Loader, TableOptions, WarpfeedError
 

@@ -165,7 +165,7 @@ def test_next_during_a_capture_fails_and_the_loader_continues(packed: str) -> No
     assert len(list(loader)) == 4
 
 
-def test_autocast_compile_and_backward(packed: str) -> None:
+def test_batches_work_with_autocast_backward_and_compile(packed: str) -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(8 * 47 * 47, 4))
     model = model.cuda().to(memory_format=torch.channels_last)
     loader = Loader(packed, device="cuda", dtype=torch.bfloat16, normalize="imagenet", drop_last=True, **OPTIONS)
@@ -201,7 +201,7 @@ def test_a_tensor_read_by_a_joined_stream_is_safe(packed: str) -> None:
     assert [(int(a), int(b)) for a, b in actual] == expected
 
 
-def test_the_dlpack_protocol_with_a_stream(packed: str) -> None:
+def test_dlpack_orders_batches_on_the_stream_of_the_consumer(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 20)
     loader, side, actual = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 20):
@@ -250,7 +250,7 @@ def test_device_fields_equal_host_fields() -> None:
             assert field.is_cuda and torch.equal(field.cpu(), local[name]), name
 
 
-def test_replay_and_device_memory_statistics(packed: str) -> None:
+def test_a_replay_repeats_batches_and_device_memory_is_counted(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     expected = sums(Loader(packed, **OPTIONS), 2)
     replay = loader.replay(2)
@@ -271,7 +271,7 @@ def test_a_loader_uses_the_second_device(packed: str) -> None:
         assert Loader(packed, device="cuda", **OPTIONS).device == 1
 
 
-def test_cupy_and_jax_are_not_needed_and_numpy_is_refused(packed: str) -> None:
+def test_numpy_arrays_of_device_memory_are_refused(packed: str) -> None:
     with pytest.raises(ValueError, match="output='numpy' supports only host memory"):
         Loader(packed, device="cuda", output="numpy")
     batch = next(iter(Loader(packed, device="cuda", output="dlpack", **OPTIONS)))

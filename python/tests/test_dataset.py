@@ -257,7 +257,7 @@ def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None
     assert (right, total) == (32, 64)
 
 
-def test_valid_of_fields_and_of_collate(mini: str, torch: Any) -> None:
+def test_collate_receives_valid(mini: str, torch: Any) -> None:
     loader = Loader(
         mini, batch_size=60, last_batch="pad", augment=Augment.resize(8), soft_labels=(4, 0.0),
         collate=lambda batch: {"x": batch["image"], "weight": batch.valid.float()},

@@ -105,9 +105,9 @@ def test_held_results_do_not_block_responses_in_any_order(mini: str) -> None:
 def test_batches_stay_valid_after_the_decoder_is_closed(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, copy=False, **OPTIONS)
-    batches, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
+    decoded, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
     decoder.close()
-    assert np.array_equal(batches.images, pixels[:8])
+    assert np.array_equal(decoded.images, pixels[:8])
     with pytest.raises(WarpfeedError, match="the decoder is closed"):
         decoder.decode(originals[:1])
     for answer in pending:
@@ -154,7 +154,7 @@ def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
 
 
 def tasks() -> int:
-    """Returns the number of threads of this process, including Rust threads."""
+    """Returns the number of threads of this process, on Linux including Rust threads."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
@@ -416,16 +416,16 @@ def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
         decoded = decoder.decode(originals[first : first + 8])
         assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
         assert np.array_equal(decoded.source_sizes, batch["geometry.size"][first : first + 8])
-    width = bmp(128, 32, (1, 2, 3))
+    wide = bmp(128, 32, (1, 2, 3))
     for _ in range(6):
-        decoded = decoder.decode([width, b"no image", width[:80]])
+        decoded = decoder.decode([wide, b"no image", wide[:80]])
         assert decoded.source_sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
         matrix = decoded.geometry[0]
         # The image fills the width; its lower right corner is at (64, 32).
         corner = matrix @ np.array([128, 32, 1], np.float32)
         assert corner.tolist() == [64, 32] and ((corner - matrix[:, 2]) / matrix[:, :2].diagonal()).tolist() == [128, 32]
     with pytest.raises(ConfigError, match="open it with geometry=True"):
-        Decoder(**options).decode([width]).geometry
+        Decoder(**options).decode([wide]).geometry
 
 
 def test_requests_are_batched_and_each_gets_its_results(mini: str) -> None:
@@ -507,10 +507,10 @@ def test_a_bad_request_fails_alone_and_errors_are_routed(mini: str) -> None:
     for f, text in [(lambda decoded: 1 / 0, "division"), (lambda decoded: [1], "1 results for 2"), (len, "'int' for 2")]:
         with decoder.dynamic_batcher(f, max_delay_ms=0) as batcher, pytest.raises(Exception, match=text):
             batcher.submit(originals[:2]).result(60)
-    cancelled = decoder.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
-    one, other = cancelled.submit(originals[:1]), cancelled.submit(originals[:1])
+    batcher = decoder.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
+    one, other = batcher.submit(originals[:1]), batcher.submit(originals[:1])
     assert one.cancel() and concurrent.futures.wait([one], 60).done == {one}
-    cancelled.close()
+    batcher.close()
     assert other.result(60) == [0]
     few = Decoder(max_batch=8, max_queued=1, **OPTIONS)
     with few.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000) as batcher:

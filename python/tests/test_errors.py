@@ -340,7 +340,7 @@ def test_the_package_contains_the_command_line_tool(mini: str, tmp_path: Path) -
         assert subprocess.run([script, "--version"], capture_output=True, text=True).stdout.startswith("warpfeed 0.")
 
 
-def test_stats_verdict_plan_and_trace(packed: str, tmp_path: Path) -> None:
+def test_stats_verdict_plan_and_trace_describe_a_run(packed: str, tmp_path: Path) -> None:
     import json
 
     loader = Loader(packed, batch_size=4, augment=Augment.train(32), output="numpy", trace=tmp_path / "t.json")

@@ -183,7 +183,7 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
 
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
-def test_datasets_have_class_names_of_their_own(data: Path, tmp_path: Path) -> None:
+def test_coco_voc_and_yolo_objects_open_the_right_samples(data: Path, tmp_path: Path) -> None:
     options = {"output": "numpy", "batch_size": 8, "augment": Augment.letterbox(32, 32), "unlabeled": True}
     options["fields"] = {"boxes": Boxes(20, columns={"class": "i64"})}
     expected = contents(Loader(data, **options))
@@ -330,8 +330,8 @@ def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: obj
         assert "extra" in str(raised.value)
 
 
-def test_detection_augmentations_name_the_fields_they_need(mini: str) -> None:
-    with pytest.raises(WarpfeedError, match="iou_crop"):
+def test_options_that_cannot_work_are_refused(mini: str) -> None:
+    with pytest.raises(WarpfeedError, match="iou_crop needs a field with boxes, such as warpfeed.Boxes"):
         Loader(mini, augment=Augment.iou_crop(32, 32), output="numpy")
     with pytest.raises(WarpfeedError, match="fill needs letterbox, scale_jitter, random_crop"):
         Loader(mini, augment=Augment.train(32).fill(1, 2, 3), output="numpy")

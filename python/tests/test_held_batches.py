@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import tarfile
 import weakref
-from pathlib import Path
 from typing import Any, Iterator
 
 import numpy as np

@@ -45,14 +45,13 @@ def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
         assert np.array_equal(images, expected) and np.array_equal(labels, expected_labels)
     assert len({images.ctypes.data for images, _ in batches}) == 3 * slots
     # Batches must be copied only if no slot is free.
-    addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
     del batches, images, labels
     gc.collect()
     shared = {images.ctypes.data for images, _ in batches_of(loader, 4 * slots)}
-    assert len(shared) <= slots and addresses
+    assert len(shared) <= slots
 
 
-def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
+def test_copy_false_times_out_while_all_slots_are_held(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, held_batches_timeout=0.3)
     it = iter(loader)
     retained = []

@@ -86,9 +86,9 @@ def test_a_sampler_function_selects_every_sample(mini: str) -> None:
     assert len(left) == 1 and rest(resumed) == left
     images, _ = next(iter(Loader(mini, sampler=lambda epoch: [5, 5, 5], **OPTIONS)))
     assert len({image.tobytes() for image in images}) == 3
-    with pytest.raises(WarpfeedError, match="64"):
+    with pytest.raises(WarpfeedError, match="returned sample 64 in batch 0 of epoch 0; the source has only 64 samples"):
         list(Loader(mini, sampler=lambda epoch: [3, 64], **OPTIONS))
-    with pytest.raises(WarpfeedError, match="decides? the order|order"):
+    with pytest.raises(WarpfeedError, match="sampler and shuffle: each decides the order"):
         Loader(mini, sampler=there_and_back, shuffle=True, seed=3, **OPTIONS)
 
 
@@ -310,6 +310,36 @@ def test_a_dataset_can_be_split_by_class(mini: str, packed: str) -> None:
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)
     assert raised.value.path == "/nowhere"
+
+
+def test_the_views_of_an_image_are_in_the_same_batch(mini: str) -> None:
+    """A sampler that returns each index twice delivers two views, on one and on two ranks."""
+
+    def twice(epoch: int) -> Any:
+        return np.random.default_rng((7, epoch)).permutation(64).repeat(2)
+
+    options = {**OPTIONS, "drop_field": ["label"]}
+    for world in (1, 2):
+        originals: list[int] = []
+        for rank in range(world):
+            for batch in Loader(mini, sampler=twice, rank=rank, world_size=world, drop_last=True, **options):
+                assert batch.ids[0::2] == batch.ids[1::2]
+                first, second = batch["image"][0::2], batch["image"][1::2]
+                assert not np.array_equal(first, second) and first.shape == (8, 32, 32, 3)
+                originals += batch.ids[0::2]
+        assert sorted(originals) == list(range(64))
+
+
+def test_a_python_dataset_is_split_like_its_indices() -> None:
+    own = Images(40, "pair")
+    parts = warpfeed.split(own, [0.75, 0.25], seed=3)
+    assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)
+    stratified = warpfeed.split(own, [0.75, 0.25], seed=3, stratify=True)
+    assert stratified == warpfeed.split(40, [0.75, 0.25], seed=3, labels=[i % 2 for i in range(40)])
+    for indices in (np.arange(40), range(40), list(range(40))):
+        assert warpfeed.split(indices, [0.75, 0.25], seed=3) == parts
+    with pytest.raises(ConfigError, match="stratify"):
+        warpfeed.split(range(40), [0.75, 0.25], seed=3, stratify=True)
 
 
 def test_statistics_of_a_period_have_a_verdict_and_a_report(packed: str, tmp_path: Path) -> None:

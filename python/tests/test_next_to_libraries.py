@@ -7,17 +7,15 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import tarfile
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
 import conftest
 import numpy as np
 import pytest
-import warpfeed
 from conftest import batches_of, need
 from documented import BATCHES, uncollected
-from warpfeed import Augment, Boxes, Loader, Mask, NdArray
+from warpfeed import Augment, Boxes, Loader, NdArray
 
 pil = need("PIL.Image")
 
@@ -146,7 +144,6 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
 
 def pyarrow(folder: Path) -> Opened:
     arrow = need("pyarrow")
-    import pyarrow.parquet
 
     table = arrow.table({"image": [encoded(n, "PNG") for n in range(COUNT)], "label": [label(n) for n in range(COUNT)]})
     folder.mkdir()

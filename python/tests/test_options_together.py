@@ -418,7 +418,7 @@ def test_an_option_without_effect_is_refused_by_name(options: dict[str, Any], op
         Loader(Samples(), output="numpy", **options)
 
 
-def test_tokens_have_no_images_and_no_labels(tmp_path: Path) -> None:
+def test_options_of_images_and_labels_are_refused_for_tokens(tmp_path: Path) -> None:
     (tmp_path / "tokens.bin").write_bytes(bytes(400))
     data = Tokens(tmp_path / "tokens.bin", 8)
     Loader(data, output="numpy").close()
@@ -430,7 +430,7 @@ def test_tokens_have_no_images_and_no_labels(tmp_path: Path) -> None:
             Loader(data, output="numpy", **options)
 
 
-def test_image_fields_are_augmented() -> None:
+def test_augment_without_an_image_field_is_refused() -> None:
     rows = {"rows": Ragged("u8", (), 4)}
     with pytest.raises(ConfigError, match="^augment has no effect, because the loader reads no images; leave augment out"):
         Loader(Samples(), drop_field="image", fields=rows, augment=Augment.resize(8))

@@ -105,7 +105,7 @@ def test_images_of_any_mode_equal_pillow(mode: str) -> None:
     assert np.abs(np.asarray(batch["p"], np.int16) - expected).max() <= 1
 
 
-def test_defaults_equal_the_processors() -> None:
+def test_the_defaults_have_the_shapes_of_the_processors() -> None:
     for layout, grid, values in [("qwen2_vl", [1, 4, 6], 1176), ("naflex", [1, 13, 19], 768)]:
         options = {"fields": {"p": Patches(layout, source_field="photo.jpg")}, "drop_field": ["image", "label"]}
         (batch,) = Loader(Photos(), batch_size=1, subset=[0], output="numpy", **options)

@@ -83,21 +83,3 @@ def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: 
         pickle.dumps(traced)
     with pytest.raises(TypeError, match="an iterator cannot be pickled; pickle the loader"):
         pickle.dumps(iter(Loader(mini, **OPTIONS)))
-
-
-def test_the_views_of_an_image_are_in_the_same_batch(mini: str) -> None:
-    """A sampler that returns each index twice delivers two views, on one and on two ranks."""
-
-    def twice(epoch: int) -> Any:
-        return np.random.default_rng((7, epoch)).permutation(64).repeat(2)
-
-    options = {**OPTIONS, "shuffle": False, "drop_field": ["label"]}
-    for world in (1, 2):
-        originals: list[int] = []
-        for rank in range(world):
-            for batch in Loader(mini, sampler=twice, rank=rank, world_size=world, drop_last=True, **options):
-                assert batch.ids[0::2] == batch.ids[1::2]
-                first, second = batch["image"][0::2], batch["image"][1::2]
-                assert not np.array_equal(first, second) and first.shape == (8, 32, 32, 3)
-                originals += batch.ids[0::2]
-        assert sorted(originals) == list(range(64))

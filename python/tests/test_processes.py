@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from typing import Any
 
@@ -140,7 +139,7 @@ def test_spawn_opens_the_loader_with_its_arguments(mini: str) -> None:
     assert there == [images.tobytes() for images, _ in loader], "the child must deliver the next epoch of this process"
 
 
-def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> None:
+def test_options_errors_and_batches_can_be_pickled_and_printed(mini: str) -> None:
     import warpfeed
 
     parts = [

@@ -17,11 +17,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import warpfeed
 from conftest import MINI, ROOT, Images, bmp, needs, run
-from warpfeed import Augment, ConfigError, Decoder, Loader, WarpfeedError
+from warpfeed import Augment, Decoder, Loader, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(8, 8), "output": "numpy", "num_workers": 2}
 IMAGE = bmp(8, 8, (1, 2, 3))
@@ -334,15 +332,3 @@ def test_a_program_with_its_own_counter_resumes_after_any_batch() -> None:
         before, saved = trained(stop, None)
         after, _ = trained(None, saved)
         assert before + after == complete, f"stopped after {stop} batches"
-
-
-def test_a_custom_dataset_is_split() -> None:
-    own = Images(40, "pair")
-    parts = warpfeed.split(own, [0.75, 0.25], seed=3)
-    assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)
-    stratified = warpfeed.split(own, [0.75, 0.25], seed=3, stratify=True)
-    assert stratified == warpfeed.split(40, [0.75, 0.25], seed=3, labels=[i % 2 for i in range(40)])
-    for indices in (np.arange(40), range(40), list(range(40))):
-        assert warpfeed.split(indices, [0.75, 0.25], seed=3) == parts
-    with pytest.raises(ConfigError, match="stratify"):
-        warpfeed.split(range(40), [0.75, 0.25], seed=3, stratify=True)

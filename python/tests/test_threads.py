@@ -560,7 +560,7 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
         while True:
             retained.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
-    # Checking for signals must not restart the timeout.
+    # A wait that is interrupted to check for signals is counted once.
     loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")
     for _ in loader:
         pass
