@@ -255,7 +255,6 @@ fn repeated_samples_in_an_epoch_are_augmented_independently() {
 
 #[test]
 fn balanced_draws_every_class_equally_often() {
-    // Class 0 has 900 samples, class 1 has 90, and class 2 has 10.
     let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
     let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
     let source = Memory::new((0..1000).map(sample).collect());

@@ -26,7 +26,7 @@ fn image(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn closing_does_not_wait_for_a_silent_server() {
+fn a_silent_server_delays_neither_closing_nor_a_cancellation() {
     let (server, address) = Server::start();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("bmp", image(n)).label(n.into());
