@@ -8,7 +8,7 @@ use half::f16;
 
 use super::schema::{Field, Kind};
 use super::stream::Batch;
-use crate::error::{Error, Result, append};
+use crate::error::{Error, Result, append, reserve};
 use crate::machine::bytes::grow_to;
 use crate::model::Value;
 use crate::model::value::{Element, MAX_NUMBERS_AXES};
@@ -220,8 +220,7 @@ impl<'a> CellReader<'a, '_> {
     /// Converts booleans to `u8` and 16-bit floats to `f32`, and returns the new type.
     fn append_converted(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
         let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
-        let needed = size.saturating_mul((range.end - range.start) as usize);
-        scratch.try_reserve(needed).map_err(|_| self.damaged("a list is too long"))?;
+        reserve(scratch, size.saturating_mul((range.end - range.start) as usize))?;
         for row in range {
             if field.kind == Kind::Bool {
                 scratch.push(self.bit(field.first_buffer + 1, row)?.into());
@@ -396,6 +395,19 @@ fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_failed_allocation_for_a_list_is_not_damage() {
+        let file = OpenFile::in_memory("x.arrow".into(), Vec::new());
+        let batch = Batch { rows: 1, nodes: Box::new([u64::MAX]), buffers: Box::new([(0, 0), (0, u64::MAX)]) };
+        let (blocks, column) = (BlockCache::default(), "flags");
+        let reader = CellReader { column, file: &file, batch: &batch, blocks: &blocks };
+        let field =
+            Field { name: column.into(), kind: Kind::Bool, children: Vec::new(), node_index: 0, first_buffer: 0 };
+        let e = reader.append_converted(&field, 0..u64::MAX, &mut Vec::new()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
+    }
 
     #[test]
     fn adjacent_values_are_loaded_once() {
