@@ -102,7 +102,6 @@ impl Index {
 
     fn parse_shard(shard: serde_json::Value) -> Result<(Vec<Column>, Shard)> {
         let text = |key: &str| shard.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
-        let number = |key: &str| shard.get(key).and_then(serde_json::Value::as_u64);
         match &*text("format") {
             "mds" => {}
             format @ ("csv" | "tsv" | "xsv" | "json") => {
@@ -113,8 +112,9 @@ impl Index {
             }
             format => return Err(Error::in_source(format!("unknown format {format:?}: expected MDS shards"))),
         }
-        if number("version") != Some(2) {
-            return Err(Error::in_source("unsupported MDS version: expected version 2"));
+        let version = &shard["version"];
+        if version.as_u64() != Some(2) {
+            return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }
         let entry = serde_json::from_value(shard).map_err(|e| Error::in_source(e.to_string()))?;
         let Entry { column_names, column_encodings, column_sizes, compression, raw_data, zip_data, samples } = entry;
@@ -204,7 +204,8 @@ mod tests {
     fn invalid_entries_fail_and_name_the_shard() {
         for (pointer, value, cause) in [
             ("/version", 3.into(), "MDS version 3: expected version 2"),
-            ("/shards/1/version", 1.into(), "shard 1: unsupported MDS version"),
+            ("/shards/1/version", 1.into(), "shard 1: MDS version 1: expected version 2"),
+            ("/shards/1/version", "2.5".into(), "shard 1: MDS version \"2.5\": expected version 2"),
             ("/shards/1/format", "csv".into(), "shard 1: format \"csv\" contains only text"),
             ("/shards/1/format", "mp4".into(), "unknown format \"mp4\""),
             ("/shards/1/raw_data/basename", "../x".into(), "\"../x\" must be a relative path"),
