@@ -75,10 +75,11 @@ impl Rect {
             return Ok(());
         }
         let Rect { x, y, width, height } = self;
-        Err(Error::new(format!(
-            "a region of {width}x{height} at ({x}, {y}) is not inside an image of {}x{}",
-            size.width, size.height
-        )))
+        let cause = match width == 0 || height == 0 {
+            true => "is empty: expected at least 1x1".to_owned(),
+            false => format!("is not inside an image of {}x{}", size.width, size.height),
+        };
+        Err(Error::new(format!("a region of {width}x{height} at ({x}, {y}) {cause}")))
     }
 
     /// Returns whether the rectangle is not empty and is inside an image of `size`.

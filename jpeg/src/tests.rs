@@ -133,14 +133,14 @@ fn an_unsupported_coding_is_named_in_the_error() {
 }
 
 #[test]
-fn a_region_outside_the_image_is_refused() {
+fn a_region_that_is_empty_or_outside_the_image_is_refused() {
     let bytes = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
     let (jpeg, mut stream) = (Jpeg::open(&bytes).unwrap(), Bitstream::default());
     for region in [Rect::new(0, 0, 9, 8), Rect::new(8, 0, 1, 1), Rect::new(2, 2, 0, 3), Rect::new(u32::MAX, 0, 2, 2)] {
         let e = Decoder::new().decode(&jpeg, region, &mut Pixels::new()).unwrap_err();
         let Rect { x, y, width, height } = region;
-        let text = format!("a region of {width}x{height} at ({x}, {y}) is not inside an image of 8x8");
-        assert_eq!(e.to_string(), text);
+        let cause = if width == 0 { "is empty: expected at least 1x1" } else { "is not inside an image of 8x8" };
+        assert_eq!(e.to_string(), format!("a region of {width}x{height} at ({x}, {y}) {cause}"));
         assert_eq!(stream.extract(&jpeg, region, usize::MAX), None);
         assert_eq!(Bitstream::memory_for(&jpeg, region, usize::MAX), 0);
     }
