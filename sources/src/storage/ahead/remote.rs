@@ -131,7 +131,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);
-                    cancel::sleep(pause(attempt, range.start))?;
+                    cancel::sleep(pause(attempt))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| final_error(e, object, range, attempt)),
@@ -171,7 +171,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);
-                    cancel::sleep(pause(attempt, 0))?;
+                    cancel::sleep(pause(attempt))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| e.settled("")),

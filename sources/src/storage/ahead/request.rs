@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::machine::hash::fnv1a;
+use crate::machine::temp_files::random;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
@@ -169,12 +170,11 @@ impl Counts {
     }
 }
 
-/// Returns a duration between half of the nominal pause and all of it, depending on `salt`, so that
-/// requests that fail together are not retried together.
-pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
+/// Returns a random duration between half of the nominal pause and all of it, so that requests that
+/// fail together are not retried together, neither in this process nor in different ones.
+pub(super) fn pause(attempt: u32) -> Duration {
     let nominal_pause = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
-    let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    nominal_pause.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
+    nominal_pause.mul_f64(0.5 + (random() >> 40) as f64 / f64::from(1 << 25))
 }
 
 /// Logs a retry. The user sees a warning after attempt [`WARN_AFTER`], because nothing else
@@ -202,6 +202,15 @@ pub(super) fn final_error(error: Error, object: &Object, range: Range<u64>, atte
 mod tests {
     use super::*;
     use crate::warnings::Warnings;
+
+    #[test]
+    fn requests_that_fail_together_are_retried_at_different_times() {
+        let mut pauses: Vec<_> = (0..100).map(|_| pause(3)).collect();
+        assert!(pauses.iter().all(|pause| (80..=160).contains(&pause.as_millis())), "{pauses:?}");
+        pauses.sort_unstable();
+        pauses.dedup();
+        assert!(pauses.len() > 90, "{pauses:?}");
+    }
 
     #[test]
     fn repeated_failures_of_a_request_are_logged_once() {

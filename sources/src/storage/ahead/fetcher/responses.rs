@@ -71,7 +71,7 @@ impl Fetcher {
             return None;
         }
         self.counts.retries.fetch_add(1, Ordering::Relaxed);
-        state.retries.insert((now + pause(piece.attempts, id), id));
+        state.retries.insert((now + pause(piece.attempts), id));
         let is_logged = piece.attempts >= WARN_AFTER && std::mem::replace(&mut state.outage_logged, true);
         (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
