@@ -77,6 +77,17 @@ struct Warm {
     data: DataArgs,
 }
 
+/// Describes the blocks and the whole files in a cache.
+fn summary(contents: &Contents) -> String {
+    let (files, file_bytes) = total(&contents.files);
+    let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes + file_bytes));
+    format!("{blocks} blocks and {files} whole files, {bytes}")
+}
+
+fn total(files: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
+    files.values().fold((0, 0), |sum, (files, bytes)| (sum.0 + files, sum.1 + bytes))
+}
+
 fn folder_or_default(dir: Option<PathBuf>) -> warpfeed::Result<PathBuf> {
     dir.map_or_else(Cache::default_path, Ok)
 }
@@ -116,10 +127,7 @@ impl Args {
             Action::Empty(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
                 let Contents { blocks, bytes, listings, files, .. } = empty(&dir)?;
-                let total = |files: BTreeMap<String, (u64, u64)>| {
-                    files.into_values().fold((0, 0), |sum, (files, bytes)| (sum.0 + files, sum.1 + bytes))
-                };
-                let (old_files, remaining_files) = (total(files), total(show(&dir)?.files));
+                let (old_files, remaining_files) = (total(&files), total(&show(&dir)?.files));
                 let files = old_files.0.saturating_sub(remaining_files.0);
                 let bytes = size::bytes(bytes + old_files.1.saturating_sub(remaining_files.1));
                 let (dir, listings) = (dir.display(), listings.len());
@@ -133,11 +141,24 @@ impl Args {
                 let warm_result = warpfeed_stores::warm(&*source, || bar.inc(1));
                 bar.finish_and_clear();
                 warm_result?;
-                let contents = show(&dir)?;
-                let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes));
-                writeln!(out, "{}: {blocks} blocks, {bytes}", dir.display())?;
+                writeln!(out, "{}: {}", dir.display(), summary(&show(&dir)?))?;
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_a_warm_cache_counts_whole_files() {
+        let mut contents = Contents::default();
+        assert_eq!(summary(&contents), "0 blocks and 0 whole files, 0 B");
+        contents.files =
+            [("s3://b/a", (2, 3_000_000)), ("s3://b/c", (1, 1_000_000))].map(|(k, v)| (k.into(), v)).into();
+        (contents.blocks, contents.bytes) = (5, 1_000_000);
+        assert_eq!(summary(&contents), format!("5 blocks and 3 whole files, {}", size::bytes(5_000_000)));
     }
 }
