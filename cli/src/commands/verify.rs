@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde_json::json;
 use warpfeed::decode::{self, Codecs, Condition, Info, Pixels, Rect};
 use warpfeed::field::Annotations;
+use warpfeed::format;
 use warpfeed::source::{self, Frames, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
@@ -20,8 +21,9 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list bad samples
 ///
-/// A sample is bad if it cannot be read or decoded, or if its label, boxes, masks or points are
-/// invalid or do not match its image. Also checks that MDS shards match their hashes.
+/// A sample is bad if it cannot be read, if one of its images cannot be decoded, or if its label,
+/// boxes, masks or points are invalid or do not match its image. Also checks that MDS shards match
+/// their hashes.
 ///
 /// Prints one line per bad or damaged sample to stdout, in the order of the dataset: the sample's
 /// number, key and file, and the cause. For a damaged sample that can be decoded, the cause begins
@@ -179,20 +181,21 @@ pub(crate) fn check(
         let sample = source.read(index, scratch)?;
         sample.key().clone_into(&mut key);
         sample.label()?;
-        let Some((_, bytes)) = sample.image() else {
+        let Some((image_name, bytes)) = sample.image() else {
             if source.has_images() == Some(false) {
-                return check_image_fields(&sample, &mut is_deep);
+                return check_image_fields(&sample, None, &mut is_deep);
             }
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!("no image among the fields {names:?}")));
         };
-        match image_condition(bytes, &mut is_deep) {
-            Condition::Sound => check_annotations(source, &sample, bytes, annotation_frame).map(|()| None),
-            Condition::Tolerated(what) => {
-                check_annotations(source, &sample, bytes, annotation_frame).map(|()| Some(what))
-            }
-            Condition::Damaged(e) => Err(e),
-        }
+        let damage = match image_condition(bytes, &mut is_deep) {
+            Condition::Sound => None,
+            Condition::Tolerated(what) => Some(what),
+            Condition::Damaged(e) => return Err(e),
+        };
+        check_annotations(source, &sample, bytes, annotation_frame)?;
+        // Masks and depth maps may have more than 8 bits per channel.
+        Ok(damage.or(check_image_fields(&sample, Some(image_name), &mut false)?))
     });
     let result = catch_unwind(body).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -209,11 +212,25 @@ pub(crate) fn check(
     Checked { is_deep: is_deep && finding.is_none(), finding }
 }
 
-/// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
-/// damaged but can be decoded, returns a description of the damage.
-fn check_image_fields(sample: &Sample<'_>, is_deep: &mut bool) -> warpfeed::Result<Option<String>> {
+/// Returns whether a field contains an image, although its header may be damaged: its name ends
+/// with the extension of an image format, or its bytes begin with a signature. Text may begin with
+/// the signature of BMP, and arrays have the signature of NPY.
+fn is_image(name: &str, bytes: &[u8]) -> bool {
+    let extension = name.rsplit('.').next().unwrap_or(name);
+    format::field_for_extension(extension, &[]).is_some()
+        || format::detect(bytes).is_some_and(|format| !["bmp", "npy"].contains(&format.name))
+        || Info::read(bytes).is_ok()
+}
+
+/// Checks the fields other than `checked` that contain an encoded image, such as the cameras of a
+/// robot. If an image is damaged but can be decoded, returns a description of the damage.
+fn check_image_fields(
+    sample: &Sample<'_>,
+    checked: Option<&str>,
+    is_deep: &mut bool,
+) -> warpfeed::Result<Option<String>> {
     let mut damage = None;
-    for (name, value) in sample.fields() {
+    for (name, value) in sample.fields().iter().filter(|(name, _)| Some(*name) != checked) {
         let bytes = value.encoded(name);
         let frames = Frames::matches(&bytes).then(|| Frames::read(&bytes)).transpose()?;
         let images: Vec<&[u8]> = match frames {
@@ -222,7 +239,7 @@ fn check_image_fields(sample: &Sample<'_>, is_deep: &mut bool) -> warpfeed::Resu
         };
         for (number, image) in images.into_iter().enumerate() {
             let frame = if frames.is_some() { format!(", frame {number}") } else { String::new() };
-            if Info::read(image).is_err() {
+            if !is_image(name, image) {
                 continue;
             }
             match image_condition(image, is_deep) {
@@ -268,9 +285,38 @@ mod tests {
             std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
         let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());
         let samples = Memory::new(vec![sample(&jpeg), sample(&jpeg[..jpeg.len() / 2])]);
-        let check = |index| check_image_fields(&samples.read(index, &mut Vec::new()).unwrap(), &mut false);
+        let check = |index| check_image_fields(&samples.read(index, &mut Vec::new()).unwrap(), None, &mut false);
         assert_eq!(check(0).unwrap(), None);
         let e = check(1).unwrap_err().to_string();
         assert!(e.contains("field \"top\": jpeg ends at byte"), "{e}");
+    }
+
+    #[test]
+    fn a_field_image_with_a_damaged_header_is_bad() {
+        let jpeg =
+            std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
+        let find = |sample: OwnedSample| {
+            let samples = Memory::new(vec![sample]);
+            check(&samples, 0, AnnotationFrameArgs::default(), &mut Vec::new()).finding.map(|f| f.error.to_string())
+        };
+        let with = |name: &str, bytes: &[u8]| {
+            find(OwnedSample::new("0").field("jpg", jpeg.clone()).field(name, bytes.to_vec()))
+        };
+        for (name, bytes) in [
+            ("depth.png", &b"no image"[..]),
+            ("depth.png", b"\x89PNG\r\n\x1a\n then nothing"),
+            ("mask.png", b"\x89PNG\r\n\x1a\n then nothing"),
+            ("mask", b"\x89PNG\r\n\x1a\n then nothing"),
+            ("right", &jpeg[..40]),
+            ("right", &jpeg[..jpeg.len() / 2]),
+        ] {
+            let e = with(name, bytes).unwrap_or_else(|| panic!("{name} passed"));
+            assert!(e.contains("field") && e.contains(name.trim_end_matches(".png")), "{e}");
+        }
+        for (name, bytes) in
+            [("right", &jpeg[..]), ("txt", b"BMW on a road"), ("txt", b""), ("json", b"{}"), ("a.npy", b"\x93NUMPY?")]
+        {
+            assert_eq!(with(name, bytes), None, "{name}");
+        }
     }
 }
