@@ -44,6 +44,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
+    /// Allocates page-locked host memory for `count` fault flags.
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
@@ -65,7 +66,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// this call has completed.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
     fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
-    /// Queues a copy of the fault flags at `offset` to host memory.
+    /// Queues a copy of the `count` fault flags at `offset` to the start of `out`.
     ///
     /// # Safety
     /// `out` must stay allocated and must not be read until an event that is recorded in `stream`
@@ -75,6 +76,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         stream: &Self::Stream,
         memory: &Self::Buffer,
         offset: usize,
+        count: usize,
         out: &mut Self::Faults,
     ) -> Result<()>;
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;

@@ -155,6 +155,8 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let lanes = specs.first().and_then(|spec| spec.lanes);
         let (shared, kernels, freed_slots) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
+        let flags = shared.fault_flags();
+        let faults = (0..if flags > 0 { plan.slots } else { 0 }).map(|_| gpu.faults(flags)).collect::<Result<_>>()?;
         // Callers wait for requests. Batches of a loader are prepared ahead, and would delay the
         // consumer's kernels if they ran first.
         let stream = || if lanes.is_some() { gpu.urgent_stream() } else { gpu.stream() };
@@ -185,7 +187,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
             workspaces: [large_workspaces, small_workspaces],
             is_small: false,
             submitted_batches: 0,
-            in_flight: InFlight::new(times),
+            in_flight: InFlight::new(faults, times),
             queue: VecDeque::new(),
         };
         let thread = std::thread::Builder::new()

@@ -164,9 +164,16 @@ impl Gpu for Nvidia {
         unsafe { stream.clear(memory, offset, bytes) }
     }
 
-    unsafe fn fetch(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, out: &mut Pinned) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        stream: &Stream,
+        memory: &DeviceBuffer,
+        offset: usize,
+        count: usize,
+        out: &mut Pinned,
+    ) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        unsafe { stream.fetch(out, memory, offset) }
+        unsafe { stream.fetch(&mut out[..count * DecodeOps::FAULT_BYTES], memory, offset) }
     }
 
     fn is_fault(&self, faults: &Pinned, index: usize) -> bool {

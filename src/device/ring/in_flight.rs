@@ -24,6 +24,7 @@ pub(super) struct Workspace<G: Gpu> {
 pub(super) struct InFlight<G: Gpu, H> {
     pub(super) uploads: VecDeque<PendingUpload<G, H>>,
     pub(super) events: Vec<G::Event>,
+    /// Buffers that have space for the flags of a batch of any variant.
     pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
 }
@@ -58,8 +59,8 @@ pub(super) enum Stage<G: Gpu, H> {
 }
 
 impl<G: Gpu, H> InFlight<G, H> {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
-        InFlight { uploads: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(counters) }
+    pub(super) fn new(faults: Vec<G::Faults>, counters: Arc<Counters>) -> Self {
+        InFlight { uploads: VecDeque::new(), events: Vec::new(), faults, timing: Timing::new(counters) }
     }
 
     /// Returns the most recent upload. Panics if none is in flight.

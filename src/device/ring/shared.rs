@@ -8,7 +8,7 @@ use crossbeam::channel::Sender;
 
 use super::device_stats::Counters;
 use super::timing::{Pair, TimedKind, TimedOp};
-use crate::batch::BatchInfo;
+use crate::batch::{BatchInfo, DecodeOps};
 use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
 use crate::error::{Error, ErrorKind, Result};
@@ -97,6 +97,11 @@ impl<G: Gpu> Slot<G> {
 impl<G: Gpu> Shared<G> {
     pub(crate) fn variant(&self, info: &BatchInfo) -> &Variant {
         &self.variants[info.header.variant]
+    }
+
+    /// Returns the number of fault flags in a buffer, which suffices for every variant.
+    pub(super) fn fault_flags(&self) -> usize {
+        self.variants.iter().map(|variant| variant.layout.faults.len()).max().unwrap_or(0) / DecodeOps::FAULT_BYTES
     }
 
     pub(super) fn is_current(&self, run: u64) -> bool {

@@ -444,11 +444,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.clear(convert_stream, memory, first_flag, layout.faults.len())?;
         }
         self.decode_images((staging, slot.offset, scratch), info)?;
-        let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
+        let mut faults = faults.map_or_else(|| gpu.faults(self.shared.fault_flags()), Ok)?;
         // SAFETY: the memory is kept, and not read, until `done` has completed, which is recorded
         // below, in the same stream. After an error, the memory is freed once the device has
         // finished.
-        unsafe { gpu.fetch(convert_stream, memory, first_flag, &mut faults) }?;
+        unsafe { gpu.fetch(convert_stream, memory, first_flag, numbers, &mut faults) }?;
         gpu.record(&done, convert_stream)?;
         gpu.record(&time.end, convert_stream)?;
         self.in_flight.timing.push(TimedOp { kind: TimedKind::Decode, ..work }, time);

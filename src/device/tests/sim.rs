@@ -131,6 +131,11 @@ impl Sim {
         self.0.decoding[1].load(SeqCst)
     }
 
+    /// Returns the number of allocations so far, of device memory and of fault flags.
+    pub(crate) fn allocations(&self) -> usize {
+        self.0.memories.load(Relaxed)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -290,6 +295,7 @@ impl Gpu for Sim {
 
     fn faults(&self, count: usize) -> Result<SimFaults> {
         self.call("allocating faults")?;
+        self.0.memories.fetch_add(1, Relaxed);
         Ok(SimFaults((0..count).map(|_| AtomicU32::new(u32::MAX)).collect()))
     }
 
@@ -402,13 +408,20 @@ impl Gpu for Sim {
         Ok(())
     }
 
-    unsafe fn fetch(&self, stream: &SimStream, memory: &SimMemory, offset: usize, out: &mut SimFaults) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        stream: &SimStream,
+        memory: &SimMemory,
+        offset: usize,
+        count: usize,
+        out: &mut SimFaults,
+    ) -> Result<()> {
         self.call("fetching")?;
         let (memory, out) = (memory.clone(), out.0.clone());
-        assert!(offset + out.len() * 4 <= memory.len());
+        assert!(offset + count * 4 <= memory.len() && count <= out.len());
         stream.run(move |pace| {
             pace.pause();
-            for (out, bytes) in out.iter().zip(memory[offset..].chunks_exact(4)) {
+            for (out, bytes) in out[..count].iter().zip(memory[offset..].chunks_exact(4)) {
                 let bytes = std::array::from_fn(|i| bytes[i].load(Relaxed));
                 out.store(u32::from_le_bytes(bytes), Relaxed);
             }

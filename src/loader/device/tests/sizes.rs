@@ -19,7 +19,7 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
     let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
-    let batches = opened.shared.schedule.num_batches(0);
+    let (batches, allocations) = (opened.shared.schedule.num_batches(0), sim.allocations());
     let first = BatchIndex { epoch: 0, batch: 0 };
     opened.ring.start(RunPlan { run: 1, first, batch_count: batches, repeats_epoch: false, epoch_limit: 4 });
     let mut contents = Vec::new();
@@ -27,6 +27,7 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
         let batch = batch.unwrap();
         contents.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
     }
+    assert_eq!(sim.allocations(), allocations, "memory is allocated only when the loader is opened");
     (contents, opened.shared.runtime.counters.stats().images_sent_to_device)
 }
 
@@ -91,6 +92,20 @@ fn device_memory_fits_the_largest_size() {
             "the memory grew to {grown} bytes, but the largest single size needs {largest}"
         );
     }
+}
+
+#[test]
+fn the_fault_flags_suffice_for_the_batches_of_every_bucket() {
+    let images: Vec<_> = (0..8).flat_map(|_| originals(false)).collect();
+    let sizes = [(40, 20), (20, 20), (20, 40)].map(|(width, height)| Size::new(width, height));
+    let loader = loader(&images).augment(Augment::cover(1, 1)).decode_on(DecodeOn::Gpu);
+    let loader = loader.clone().size_buckets(loader.image_sizes().unwrap(), sizes).batch_size(128).budget(40_000);
+    let expected = on_host(loader.clone(), &["image"]);
+    for (rows, pixels) in [(50, 40 * 20), (100, 20 * 20)] {
+        assert!(expected.iter().any(|batch| batch[0].len() == rows * pixels * 3), "no batch of {rows} samples");
+    }
+    let (actual, decoded) = run(loader, &["image"]);
+    assert!(actual == expected && decoded > 0);
 }
 
 #[test]
