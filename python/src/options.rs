@@ -281,6 +281,10 @@ pub(crate) fn options() -> Vec<[&'static str; 4]> {
 }
 
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
-    serde_json::from_str(json)
-        .map_err(|e| Python::attach(|py| config_error(py, format!("this is not a result of state_dict(): {e}"))))
+    serde_json::from_str(json).map_err(|e| {
+        // `json.dumps` writes one line, with this separator.
+        let entry = json.get(..e.column()).unwrap_or(json).rsplit(", ").next().unwrap_or_default();
+        let entry = entry.trim_start_matches('{');
+        Python::attach(|py| config_error(py, format!("this is not a result of state_dict(): {entry}: {e}")))
+    })
 }

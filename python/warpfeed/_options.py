@@ -313,8 +313,12 @@ def _trace(trace: Any) -> tuple[Any, tuple[int, ...]]:
 
 def state_text(state: Any, name: str = "resume") -> str:
     if not isinstance(state, Mapping):
-        raise TypeError(f"{name}={state!r}: expected a result of state_dict()")
-    return json.dumps(dict(state))
+        hint = "; parse JSON with json.loads" if isinstance(state, (str, bytes)) else ""
+        raise TypeError(f"{name}={state!r:.80}: expected a result of state_dict(){hint}")
+    try:
+        return json.dumps(dict(state))
+    except (TypeError, ValueError) as e:
+        raise TypeError(f"{name} contains a value that is not JSON: expected a result of state_dict(); {e}") from None
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {

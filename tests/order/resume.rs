@@ -193,6 +193,9 @@ fn resuming_a_changed_loader_fails_with_both_values() {
     );
     let later = serde_json::from_str(r#"{"version":7,"cursor":[1,2]}"#).unwrap();
     refused(numbers().shuffle(5), &later, &["version 7; this build reads versions 1 and 2"]);
+    for part in ["\"version\":1,", "\"epoch\":1,", "\"batch\":4,"] {
+        refused(numbers().shuffle(5), &edited(part, ""), &["version, epoch or batch is missing", "whole checkpoint"]);
+    }
     refused(numbers().shuffle(5), &edited("\"batch\":4", "\"batch\":11"), &["batch 11 of epoch 1, which has 10"]);
     refused(
         numbers().shuffle(5),

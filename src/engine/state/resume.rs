@@ -132,12 +132,12 @@ fn check_equal<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<(
 
 impl Checkpoint {
     /// Returns default values for missing fields, so that the version of an incompatible checkpoint
-    /// can be read and reported.
+    /// can be read and reported. If the version, epoch or batch is missing, `restored_order` fails.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
-            epoch: 0,
-            batch: 0,
+            epoch: u64::MAX,
+            batch: u64::MAX,
             seed: 0,
             global_batch: 0,
             budget: 0,
@@ -217,11 +217,17 @@ impl Checkpoint {
     /// Returns the loader's order with the history of the checkpoint applied, or `None` if the
     /// program cannot change the order.
     fn restored_order(&self, schedule: &Schedule) -> Result<Option<Arc<dyn UpdatableOrder>>> {
-        let Checkpoint { version, history, history_from, .. } = self;
-        if ![VERSION, VERSION_WITH_HISTORY].contains(version) {
+        let Checkpoint { version, epoch, batch, history, history_from, .. } = self;
+        if ![0, VERSION, VERSION_WITH_HISTORY].contains(version) {
             return Err(Error::config(format!(
                 "resume: the checkpoint has version {version}; this build reads versions {VERSION} and {VERSION_WITH_HISTORY}"
             )));
+        }
+        if *version == 0 || [*epoch, *batch].contains(&u64::MAX) {
+            return Err(Error::config(
+                "resume: the version, epoch or batch is missing, so this is not a checkpoint of a loader; pass the \
+                 whole checkpoint as it was saved",
+            ));
         }
         if history.is_empty() != (*version == VERSION) || history.is_empty() && *history_from != 0 {
             return Err(Error::config(format!(
