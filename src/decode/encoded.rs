@@ -237,25 +237,30 @@ impl<'a> EncodedImage<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the region is empty or not inside the
-    /// image, if no registry has opened the image, or if the data cannot be decoded.
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out. After an error, the
-    /// content of `out` is unspecified.
+    /// image, or if the data cannot be decoded. [`ErrorKind::Memory`](crate::ErrorKind::Memory) if
+    /// memory runs out. [`ErrorKind::Config`](crate::ErrorKind::Config) if a codec has opened the
+    /// image instead of [`Codecs`](super::Codecs). After an error, the content of `out` is
+    /// unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         region.check_within(self.size).map_err(crate::error::from_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
     /// Reads the whole image, and reports damage, like [`check()`](super::check()).
-    pub fn check(&mut self) -> Condition {
-        match self.codec().and_then(|codec| codec.damage(self)) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a codec has opened the image instead of
+    /// [`Codecs`](super::Codecs).
+    pub fn check(&mut self) -> Result<Condition> {
+        Ok(match self.codec()?.damage(self) {
             Ok(None) => Condition::Sound,
             Ok(Some(damage)) => Condition::Tolerated(damage),
             Err(e) => Condition::Damaged(e),
-        }
+        })
     }
 
     pub(crate) fn refuse_damage(&mut self) -> Result<()> {
-        match self.check() {
+        match self.check()? {
             Condition::Sound => Ok(()),
             Condition::Tolerated(damage) => Err(Error::decode(format!("{damage}: rejected, because strict is set"))),
             Condition::Damaged(e) => Err(e),
@@ -350,7 +355,7 @@ impl<'a> EncodedImage<'a> {
 
     fn codec(&self) -> Result<&'a dyn Codec> {
         self.codec.ok_or_else(|| {
-            Error::decode("the image was opened with a codec instead of a registry: open it with `Codecs::open`")
+            Error::config("the image was opened with a codec instead of a registry: open it with `Codecs::open`")
         })
     }
 }

@@ -39,8 +39,5 @@ impl Info {
 /// assert!(matches!(check(&jpeg[..jpeg.len() - 9]), Condition::Damaged(_)));
 /// ```
 pub fn check(bytes: &[u8]) -> Condition {
-    match standard().open(bytes) {
-        Ok(mut image) => image.check(),
-        Err(e) => Condition::Damaged(e),
-    }
+    standard().open(bytes).and_then(|mut image| image.check()).unwrap_or_else(Condition::Damaged)
 }

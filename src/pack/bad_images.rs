@@ -34,7 +34,7 @@ impl ImageProblem {
     /// Checks an image. `refusal` is the error if the image could not be recoded. Returns `None` if
     /// the image is valid and there is no such error. Fails only if memory runs out.
     pub(super) fn find(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
-        let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
+        let condition = codecs.open(bytes).and_then(|mut image| image.check()).unwrap_or_else(Condition::Damaged);
         Ok(match condition {
             Condition::Damaged(e) if e.kind() == ErrorKind::Memory => return Err(e),
             Condition::Damaged(e) => Some(ImageProblem::Undecodable(e.cause().to_owned())),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Info, Job, Pixels, RawRgb, Rect, Size, decode_group};
 use warpfeed::format::{self, Format};
 use warpfeed::source::{Folder, Memory, Options, OwnedSample, Source, Tar};
-use warpfeed::{Augment, Error, Loader, Result};
+use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 
 use crate::files::member;
 use crate::support::exit_on_hang;
@@ -262,19 +262,21 @@ fn an_image_may_be_decoded_more_than_once() {
             let mut out = Pixels::new();
             original.decode(Rect::new(0, 0, 26, 17), &mut out).unwrap();
             assert!(out.data() == expected);
-            assert!(matches!(original.check(), Condition::Sound));
+            assert!(matches!(original.check().unwrap(), Condition::Sound));
         }
     }
 }
 
 #[test]
-fn every_codec_refuses_a_region_outside_the_image() {
+fn every_codec_refuses_an_empty_region_and_one_outside() {
     let codecs = Codecs::new().with(Ppm::default());
     for bytes in [jpeg(0, 16, 9), encoded(0, 16, 9, image::ImageFormat::Png), ppm(0, 16, 9)] {
         let mut original = codecs.open(&bytes).unwrap();
         for region in [Rect::new(10, 0, 7, 9), Rect::new(0, 0, 0, 1), Rect::new(u32::MAX, 1, 2, 2)] {
             let e = original.decode(region, &mut Pixels::new()).unwrap_err();
-            assert!(e.cause().ends_with("is not inside an image of 16x9"), "{e}");
+            let cause =
+                if region.width == 0 { "is empty: expected at least 1x1" } else { "is not inside an image of 16x9" };
+            assert!(e.cause().ends_with(cause), "{e}");
         }
     }
 }
@@ -290,8 +292,10 @@ fn an_open_image_reports_its_header() {
     // Without a registry, the decoder does not know the codec of this image.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
-    let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
-    assert!(e.cause().contains("`Codecs::open`"), "{e}");
+    let mut image = alone.open(&file).unwrap();
+    for e in [image.decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err(), image.check().unwrap_err()] {
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("`Codecs::open`"), "{e}");
+    }
 }
 
 /// Adding a codec must require only one file and one line.
