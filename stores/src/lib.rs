@@ -25,7 +25,8 @@
 //! requests if a server is overloaded. If the server states versions, a read fails unless it
 //! returns the version that was opened, so that bytes of two versions are never mixed. A request of
 //! a read fails if no bytes arrive for 30 seconds, but a response may take any time in total. A
-//! store retries the requests of uploads, which fail if no bytes arrive for 300 seconds.
+//! store retries the requests of uploads, which fail if no bytes arrive for 300 seconds. Because new
+//! connections are slow, the first reads of a client are divided into several requests each.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -16,6 +17,11 @@ use crate::http::Connector;
 use crate::profile::Profile;
 use crate::runtime::{Client, Process};
 
+/// Number of additional requests of a client. They divide its first reads among connections,
+/// because new connections are slow. This number suffices for the indexes of 18 shards of 1 GB and
+/// for a first batch of 8 photographs.
+const EXTRA_REQUESTS: u64 = 72;
+
 pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// Name of the server, or `None` if the URL determines the server.
@@ -28,6 +34,8 @@ pub(crate) struct StorePath {
     /// Whether the store supports HTTP's conditional headers. A store that a user has created might
     /// not: for example, the ETags of an in-memory store have no quotes.
     pub(crate) supports_conditions: bool,
+    /// See [`Client`].
+    pub(crate) extra_requests: Arc<AtomicU64>,
 }
 
 impl StorePath {
@@ -52,13 +60,13 @@ impl StorePath {
             Access::Read => parts.root.clone(),
             Access::Write => format!("write {}", parts.root),
         };
-        let Client { store, server } = process.client(name, || {
+        let Client { store, server, extra_requests } = process.client(name, || {
             // Some builders start tasks, which need the runtime.
             let _guard = process.runtime.enter();
             client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
         let path = path(parts.key, is_web).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(StorePath { store, server, path, root: parts.root, is_web, supports_conditions: true })
+        Ok(StorePath { store, server, path, root: parts.root, is_web, supports_conditions: true, extra_requests })
     }
 
     /// Returns the location of the Hub's file at `url` in the version of `commit`.
@@ -198,7 +206,9 @@ fn client(parts: &UrlParts<'_>, url: &str, access: Access) -> object_store::Resu
         }
     };
     let server = server.map(|server| server.trim_end_matches('/').to_owned()).filter(|server| !server.is_empty());
-    Ok(Client { store, server: server.map(Into::into) })
+    // The Hub limits the rate of requests.
+    let extra_requests = if parts.scheme == "hf" { 0 } else { EXTRA_REQUESTS };
+    Ok(Client { store, server: server.map(Into::into), extra_requests: Arc::new(extra_requests.into()) })
 }
 
 /// Creates a client for S3, and returns the name of its server: the endpoint or, if none is set,

@@ -10,7 +10,7 @@
 //!    with `Release` and read with `Acquire`, and the value is never freed.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::ObjectStore;
@@ -51,11 +51,13 @@ impl<T: Sync> PerProcess<T> {
     }
 }
 
-/// A client. `server` is `None` if the URL determines the server.
+/// A client. `server` is `None` if the URL determines the server. `extra_requests` is the number of
+/// additional requests that divided reads may still send.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) server: Option<Arc<str>>,
+    pub(crate) extra_requests: Arc<AtomicU64>,
 }
 
 pub(crate) struct Process {

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, select, try_join_all};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -26,6 +27,13 @@ use crate::write::Uploading;
 /// Timeout for a response, and for each chunk of its body. It is longer than the client's own
 /// timeout, which has a more precise message.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
+/// Maximum number of requests for one range.
+const MAX_PARTS: u64 = 5;
+/// Number of bytes that TCP transfers in the first round trip of a connection. Ranges up to this
+/// length are not divided.
+const MIN_DIVIDED_BYTES: u64 = 14_000;
+/// Maximum length of a range that is divided. A larger buffer would need much memory twice.
+const MAX_DIVIDED_BYTES: u64 = 1 << 20;
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of folders that are listed concurrently. All class folders of a small dataset are
@@ -80,7 +88,15 @@ impl FindStore for SingleStore {
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
         let (store, server) = (self.0.clone(), self.1.clone());
-        Ok(StorePath { store, server, path, root: url[..end].to_owned(), is_web: false, supports_conditions: false })
+        Ok(StorePath {
+            store,
+            server,
+            path,
+            root: url[..end].to_owned(),
+            is_web: false,
+            supports_conditions: false,
+            extra_requests: Arc::default(),
+        })
     }
 }
 
@@ -274,7 +290,7 @@ fn read_ranges(stores: &impl FindStore, object: &Object, ranges: &mut [(u64, &mu
             (stores.find_version(object)?, object.clone(), *offset..*offset + out.len() as u64);
         let (sender, reply) = (sender.clone(), ReadCompletion::new(|_| ()));
         let task = runtime.spawn(async move {
-            let _ = sender.send((index, read_range(&location, &object, range, &reply).await));
+            let _ = sender.send((index, read_divided(&location, &object, range, &reply).await));
         });
         abort.0.push(task.abort_handle());
     }
@@ -299,7 +315,7 @@ fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: Rea
     let object = object.clone();
     process.runtime.spawn(async move {
         let bytes = {
-            let (response, canceled) = (pin!(read_range(&location, &object, range, &reply)), pin!(canceled(&reply)));
+            let (response, canceled) = (pin!(read_divided(&location, &object, range, &reply)), pin!(canceled(&reply)));
             match select(response, canceled).await {
                 Either::Left((bytes, _)) => bytes,
                 // Leaving this block drops the request, which frees its connection even if the
@@ -316,6 +332,33 @@ async fn canceled(reply: &ReadCompletion) {
     while !reply.is_canceled() {
         sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Reads the range with one request, or divides it into up to [`MAX_PARTS`] concurrent requests
+/// while the client has additional requests left.
+async fn read_divided(
+    location: &StorePath,
+    object: &Object,
+    range: Range<u64>,
+    reply: &ReadCompletion,
+) -> Result<Vec<u8>> {
+    let len = range.end.saturating_sub(range.start);
+    // Without a strong tag, the parts could belong to different versions.
+    let has_strong_tag = object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
+    let wanted = match has_strong_tag && len <= MAX_DIVIDED_BYTES {
+        true => len.div_ceil(MIN_DIVIDED_BYTES).clamp(1, MAX_PARTS) - 1,
+        false => 0,
+    };
+    let take = |left: u64| Some(left.saturating_sub(wanted));
+    let left = location.extra_requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+    let parts = wanted.min(left) + 1;
+    if parts == 1 {
+        return read_range(location, object, range, reply).await;
+    }
+    let bound = |part: u64| range.start + len * part / parts;
+    let requests = (0..parts).map(|part| read_range(location, object, bound(part)..bound(part + 1), reply));
+    let bytes = try_join_all(requests).await.inspect_err(|_| location.extra_requests.store(0, Ordering::Relaxed))?;
+    Ok(bytes.concat())
 }
 
 async fn read_range(

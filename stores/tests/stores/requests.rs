@@ -3,7 +3,9 @@
 //! inside a user's tokio runtime.
 
 use std::fs;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -11,6 +13,8 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use warpfeed::pack::{Merge, Pack};
 use warpfeed::source::{Memory, Object, Options, OwnedSample, ReadCompletion, Source, Store, open};
 use warpfeed_stores::object_store;
+
+use crate::support::Server;
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
@@ -136,4 +140,35 @@ fn an_upload_creates_replaces_or_is_dropped() {
         let e = web.create(url).err().unwrap();
         assert!(e.cause().contains("read-only"), "{e}");
     }
+}
+
+/// Returns a function that reads a range of an object on a new server, and returns the number of
+/// requests, or `None` if the read fails.
+fn counted_reads(faults: u64) -> (Arc<Server>, impl Fn(Range<usize>) -> Option<u64>) {
+    let (server, address) = Server::start();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    server.put("/bucket/photo", bytes.clone());
+    server.faults.store(faults, Ordering::SeqCst);
+    let (store, counted) = (warpfeed_stores::all().remove(0).1, server.clone());
+    let object = store.object(&format!("{address}/bucket/photo")).unwrap();
+    let read = move |range: Range<usize>| {
+        let (before, mut out) = (counted.requests.load(Ordering::SeqCst), vec![0; range.len()]);
+        store.read(&object, range.start as u64, &mut out).ok()?;
+        assert!(out == bytes[range]);
+        Some(counted.requests.load(Ordering::SeqCst) - before)
+    };
+    (server, read)
+}
+
+#[test]
+fn first_reads_are_divided_until_additional_requests_are_used_up_or_fail() {
+    let (_server, requests) = counted_reads(0);
+    assert_eq!([requests(5..14_005), requests(7..30_000), requests(0..100_000)], [Some(1), Some(3), Some(5)]);
+    // Of 72 additional requests, 6 have been sent.
+    assert_eq!((0..40).filter_map(|_| requests(0..100_000)).sum::<u64>(), 40 + 66);
+    let (server, requests) = counted_reads(1);
+    assert_eq!(requests(0..100_000), None);
+    server.faults.store(0, Ordering::SeqCst);
+    assert!(requests(0..100_000).is_some());
+    assert!(server.received.lock().unwrap().iter().any(|request| request.contains("bytes=0-99999")));
 }
