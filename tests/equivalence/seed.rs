@@ -168,7 +168,7 @@ impl Counts {
 
     pub fn end(&self) {
         println!("{self}");
-        assert!(self.draws > 0 && self.combinations > self.draws);
+        assert!(self.draws > 0 && self.combinations > self.draws, "hardly any format can represent the datasets");
         let first: Vec<_> = self.differences.iter().take(60).map(String::as_str).collect();
         assert!(
             first.is_empty(),

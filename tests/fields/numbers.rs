@@ -248,14 +248,20 @@ impl FieldType for Region {
 #[test]
 fn a_custom_field_type_receives_the_plan_of_the_image() {
     exit_on_hang(|| {
-        let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
-        for batch in all_batches(loader.shuffle(4)) {
-            let regions = batch.field("region").unwrap();
-            for region in regions.as_f32().unwrap().chunks(4) {
-                let [x, y, width, height] = region.try_into().unwrap();
-                assert!(width > 0.0 && height > 0.0 && x + width <= 16.0 && y + height <= 16.0, "{region:?}");
+        let pixels: Vec<u8> = (0..16).flat_map(|y| (0..16).flat_map(move |x| [x, y, 0])).collect();
+        let sample = |n: u64| OwnedSample::new(format!("{n}")).field("rgb.npy", npy("|u1", "(16, 16, 3)", &pixels));
+        let source = Memory::new((0..50).map(sample).collect());
+        let loader = Loader::source(source).drop_field("label").augment(Augment::random_crop(8)).batch_size(8);
+        let mut corners = std::collections::BTreeSet::new();
+        for batch in all_batches(loader.field("region", Region).workers(2)) {
+            let (regions, images) = (batch.field("region").unwrap(), batch.images());
+            let images = images.as_u8().unwrap().chunks(8 * 8 * 3);
+            for (region, image) in regions.as_f32().unwrap().chunks(4).zip(images) {
+                assert_eq!(region, [f32::from(image[0]), f32::from(image[1]), 8.0, 8.0]);
+                corners.insert([image[0], image[1]]);
             }
         }
+        assert!(corners.len() > 10, "{corners:?}");
     });
 }
 

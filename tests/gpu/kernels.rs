@@ -318,7 +318,7 @@ fn soft_labels_are_mixed_and_smoothed() {
 /// shared with the child or absent from it. With copy-on-write, the device would continue to read
 /// the old page.
 #[test]
-fn pinned_memory_streams_and_events_work() {
+fn pinned_memory_is_not_copied_on_write_and_reaches_the_device() {
     let Some(stream) = stream() else { return };
     let context = Context::from_stream(&stream).unwrap();
     let (copy, own_stream) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
@@ -348,6 +348,12 @@ fn pinned_memory_streams_and_events_work() {
         assert!(back == pinned[..]);
         assert!(before.elapsed_ms(&after).unwrap() > 0.0);
     }
+}
+
+#[test]
+fn too_large_device_memory_is_refused_with_advice() {
+    let Some(stream) = stream() else { return };
+    let context = Context::from_stream(&stream).unwrap();
     let e = DeviceBuffer::new(&context, 1 << 50).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
