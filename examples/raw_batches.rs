@@ -76,7 +76,7 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
                 .column("class", Dtype::I64)
                 .column("crowd", Dtype::U8)
                 .out_format(BoxFormat::Cxcywh)
-                .to_relative()
+                .out_relative()
                 .min_visible(0.1)
                 .min_size(1.0)
                 .masks()

@@ -140,7 +140,7 @@ impl<'a> Jpeg<'a> {
 
     /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding a
     /// pixel costs one unit, and so does rendering a pixel.
-    pub fn cost(&self, region: Rect) -> u64 {
+    pub fn decode_cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().stored_region(region, size);
         let mcus_per_row = self.layout.mcus.0.into();

@@ -63,7 +63,7 @@ const NAMES: [(&str, &str); 62] = [
     ("source::Concat", "warpfeed.Concat"),
     ("use Zip::by_index if", "pass check_keys=False if"),
     ("with Zip::with_prefix", "with prefixes=[...]"),
-    ("; allow padding, or exclude", "; set pad=True, or exclude"),
+    ("; allow padding, or exclude", "; set pad_short_videos=True, or exclude"),
     ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("last_batch(Pad)", "last_batch=\"pad\""),
     ("frames(true)", "frames=True"),

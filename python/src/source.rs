@@ -151,8 +151,8 @@ fn clips_options(description: &Bound<'_, PyDict>) -> PyResult<ClipsOptions> {
             "stride" => options.stride(value.extract()?),
             "fps" => options.fps(value.extract()?),
             "clips_per_video" => options.clips_per_video(value.extract()?),
-            "jitter" => options.jitter(value.extract()?),
-            "pad" => options.pad(value.extract()?),
+            "start_jitter" => options.start_jitter(value.extract()?),
+            "pad_short_videos" => options.pad_short_videos(value.extract()?),
             _ => options,
         };
     }

@@ -128,7 +128,7 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
     if output == "torch":
         need("torch")
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
-    images, targets = annotated(collate, output, layout, out_format=to, to_relative=relative)
+    images, targets = annotated(collate, output, layout, out_format=to, out_relative=relative)
     assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
     for index, target in enumerate(targets):
         # The resize doubles the width of the image.
@@ -167,7 +167,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
 def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output: str) -> None:
     if output == "torch":
         need("torch")
-    images, rows = annotated(warpfeed.collate.yolo_targets, output, out_format=to, to_relative=relative)
+    images, rows = annotated(warpfeed.collate.yolo_targets, output, out_format=to, out_relative=relative)
     want = [
         [i, n, (4 * n + 10) / 80, (n + 4) / 20, 20 / 80, 8 / 20] for i in range(4) for n in range(i)
     ]  # fmt: skip
@@ -189,7 +189,7 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
         functions = (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets)
         return [f(form) for form in (before, after) for f in functions], np.asarray(after["boxes"]), after.image_size
 
-    fields = {"boxes": Boxes(5, {"class": "i64"}, out_format=to, to_relative=relative)}
+    fields = {"boxes": Boxes(5, {"class": "i64"}, out_format=to, out_relative=relative)}
     loader = Loader(
         Annotated(), batch_size=4, augment=Augment.pad_to((64, 96)), fields=fields, collate=trimmed, output=output,
         layout=layout, drop_field=["label"],
@@ -212,7 +212,7 @@ def test_trim_rejects_fields_that_it_cannot_trim() -> None:
     with pytest.raises(WarpfeedError, match=r"trim: fields=\{'x': Image\(...\)\} is a second image"):
         next(iter(Loader(Annotated(), fields=fields, collate=warpfeed.collate.trim, **options)))
     lost = Loader(
-        Annotated(), fields={"boxes": Boxes(5, to_relative=True)}, batch_transform=lambda fields: {"image": fields["image"]},
+        Annotated(), fields={"boxes": Boxes(5, out_relative=True)}, batch_transform=lambda fields: {"image": fields["image"]},
         collate=warpfeed.collate.trim, **options,
     )  # fmt: skip
     with pytest.raises(WarpfeedError, match="trim: the batch has no field 'boxes'; batch_transform must keep it"):

@@ -26,7 +26,7 @@ RECIPES = {
         "augment": Augment.iou_crop((40, 48)).flip(0.5),
         "fields": {
             "boxes": Boxes(
-                20, columns={"class": "i64", "crowd": "u8"}, out_format="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
+                20, columns={"class": "i64", "crowd": "u8"}, out_format="cxcywh", out_relative=True, min_visible=0.1, min_size=1,
                 masks=True, points=3, flip_pairs=[(1, 2)], truncate=True,
             ),
         },

@@ -56,13 +56,13 @@ def test_a_loader_of_clips_has_their_frames_padding_and_label(folder: Path) -> N
     assert batch["video"].shape == (3, 2, 3, 64, 96)
     [batch] = loader(folder, fields={"video": Image("video", frames=8)}, batch_size=3)
     assert batch["video"].shape == (3, 8, 64, 96, 3)
-    with pytest.raises(WarpfeedError, match=r"shorter than a clip.* set pad=True"):
-        list(loader(Clips(folder, frames=5, stride=3, pad=False)))
+    with pytest.raises(WarpfeedError, match=r"shorter than a clip.* set pad_short_videos=True"):
+        list(loader(Clips(folder, frames=5, stride=3, pad_short_videos=False)))
 
 
 def test_jitter_depends_on_the_seed_and_the_epoch(folder: Path) -> None:
     def epochs(workers: int, seed: int = 1) -> list[bytes]:
-        batches = loader(Clips(folder, frames=2, jitter=None), shuffle=True, seed=seed, num_workers=workers)
+        batches = loader(Clips(folder, frames=2, start_jitter=None), shuffle=True, seed=seed, num_workers=workers)
         return [b"".join(np.array(batch["video"]).tobytes() for batch in batches) for _ in range(3)]
 
     one = epochs(1)
@@ -76,7 +76,7 @@ def test_wrong_options_raise_errors(folder: Path) -> None:
         ({"frames": 0}, ConfigError, "frames=0: expected 1 to 65536"),
         ({"stride": 2, "fps": 3.0}, ConfigError, "set only one of stride and fps"),
         ({"fps": -1.0}, ConfigError, "fps=-1"),
-        ({"jitter": -1}, ConfigError, "jitter=-1: expected 0 or more"),
+        ({"start_jitter": -1}, ConfigError, "start_jitter=-1: expected 0 or more"),
         ({"frames": 2.5}, TypeError, "frames=2.5: expected an integer"),
     ):
         with pytest.raises(error, match=text):

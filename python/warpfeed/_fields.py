@@ -361,9 +361,9 @@ class Boxes(Arguments):
             "u8"}``.
         in_format, out_format: format of the four numbers in the sample and in the batch:
             ``"xyxy"`` (left, upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: reads the coordinates of boxes, polygons and points as fractions of the image's
+        in_relative: reads the coordinates of boxes, polygons and points as fractions of the image's
             width and height.
-        to_relative: delivers boxes as fractions of the output's width and height. Points are still
+        out_relative: delivers boxes as fractions of the output's width and height. Points are still
             in pixels.
         min_visible: drops boxes if less than this fraction of their area is inside the crop and not
             covered by pasted objects.
@@ -385,8 +385,8 @@ class Boxes(Arguments):
     columns: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
     in_format: str = "xyxy"
     out_format: str = "xyxy"
-    relative: bool = False
-    to_relative: bool = False
+    in_relative: bool = False
+    out_relative: bool = False
     min_visible: float = 0.0
     min_size: float = 0.0
     masks: bool = False
@@ -405,7 +405,7 @@ class Boxes(Arguments):
         described = {**vars(self), "columns": [(name, dtype_name(dtype)) for name, dtype in dict(self.columns).items()]}
         described["out_format"] = one_of("out_format", described["out_format"], _FORMATS)
         described["reader"] = {
-            "format": one_of("in_format", described.pop("in_format"), _FORMATS), "relative": described.pop("relative")
+            "format": one_of("in_format", described.pop("in_format"), _FORMATS), "relative": described.pop("in_relative")
         }  # fmt: skip
         points, pairs = self.points, described.pop("flip_pairs")
         described["points"] = {"count": points or 0, "pairs": pairs} if points is not None or pairs else None

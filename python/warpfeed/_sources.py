@@ -86,7 +86,7 @@ class Clips(Arguments):
 
     ::
 
-        data = warpfeed.Clips("kinetics", frames=8, stride=4, jitter=None)
+        data = warpfeed.Clips("kinetics", frames=8, stride=4, start_jitter=None)
         loader = warpfeed.Loader(data, augment=warpfeed.Augment.train(112), batch_size=4, shuffle=True)
         for batch in loader:
             batch["video"], batch["label"]  # torch tensors of shape (4, 8, 3, 112, 112) and (4,)
@@ -97,8 +97,8 @@ class Clips(Arguments):
     and H.264, HEVC and VP9 videos need an NVIDIA GPU.
 
     The clips of a video start at evenly spaced frames, from the first frame to the last possible
-    start. A single clip is in the middle of the video. With ``jitter``, the loader moves each start
-    by a random number of frames, which depends only on the seed, the epoch and the sample.
+    start. A single clip is in the middle of the video. With ``start_jitter``, the loader moves each
+    start by a random number of frames, which depends only on the seed, the epoch and the sample.
 
     Args:
         path: folder or URL of the videos, in class folders or flat.
@@ -107,9 +107,9 @@ class Clips(Arguments):
         fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame
             of a clip is the frame of the video that is nearest in time.
         clips_per_video: number of clips of each video. Each clip is a sample.
-        jitter: maximum distance in frames by which a start is moved to either side; None for any
-            distance. The whole clip stays inside the video.
-        pad: pass False to raise an error for a video that is shorter than a clip.
+        start_jitter: maximum distance in frames by which a start is moved to either side; None for
+            any distance. The whole clip stays inside the video.
+        pad_short_videos: pass False to raise an error for a video that is shorter than a clip.
     """
 
     path: Path
@@ -117,13 +117,13 @@ class Clips(Arguments):
     stride: int | None = None
     fps: float | None = None
     clips_per_video: int = 1
-    jitter: int | None = 0
-    pad: bool = True
+    start_jitter: int | None = 0
+    pad_short_videos: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("frames", "stride", "clips_per_video", "jitter"):
+        for name in ("frames", "stride", "clips_per_video", "start_jitter"):
             value = getattr(self, name)
-            if value is None and name in ("stride", "jitter"):
+            if value is None and name in ("stride", "start_jitter"):
                 continue
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise TypeError(f"{name}={value!r}: expected an integer")
@@ -132,10 +132,10 @@ class Clips(Arguments):
             object.__setattr__(self, name, operator.index(value))
 
     def _describe_source(self) -> dict[str, Any]:
-        described = {name: getattr(self, name) for name in ("frames", "stride", "clips_per_video", "pad")}
-        jitter = _MAX_JITTER if self.jitter is None else min(self.jitter, _MAX_JITTER)
+        described = {name: getattr(self, name) for name in ("frames", "stride", "clips_per_video", "pad_short_videos")}
+        jitter = _MAX_JITTER if self.start_jitter is None else min(self.start_jitter, _MAX_JITTER)
         fps = None if self.fps is None else float(self.fps)
-        return {"kind": "clips", "path": os.fspath(self.path), **described, "fps": fps, "jitter": jitter}
+        return {"kind": "clips", "path": os.fspath(self.path), **described, "fps": fps, "start_jitter": jitter}
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
         elif isinstance(kind, Boxes):
             if kind.masks:
                 field_axes[f"{name}.masks"] = (2, 3)
-            if kind.to_relative:
+            if kind.out_relative:
                 relative_boxes.append(name)
     missing_name = next((name for name in (*field_axes, *relative_boxes) if name not in batch), None)
     if missing_name is not None:
@@ -204,13 +204,13 @@ def _channels_first(batch: Any) -> Any:
 def _convert_boxes(rows: Any, boxes_type: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
     """Converts boxes from the format of `boxes_type` to the format `to`. With `to_relative`, the
     results are fractions of the image size (height, width)."""
-    if (boxes_type.out_format, boxes_type.to_relative) == (to, to_relative):
+    if (boxes_type.out_format, boxes_type.out_relative) == (to, to_relative):
         return rows
     height, width = size
     scale_x, scale_y = 1.0, 1.0
-    if boxes_type.to_relative and not to_relative:
+    if boxes_type.out_relative and not to_relative:
         scale_x, scale_y = float(width), float(height)
-    elif to_relative and not boxes_type.to_relative:
+    elif to_relative and not boxes_type.out_relative:
         scale_x, scale_y = 1.0 / width, 1.0 / height
     a, b, c, d = (rows[..., axis] for axis in range(4))
     if boxes_type.out_format == "xywh":

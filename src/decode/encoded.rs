@@ -290,9 +290,9 @@ impl<'a> EncodedImage<'a> {
 
     /// Estimates the cost of decoding `region`. Costs are comparable only between regions of the
     /// same image.
-    pub(crate) fn cost(&self, region: Rect) -> u64 {
+    pub(crate) fn decode_cost(&self, region: Rect) -> u64 {
         match &self.header {
-            Header::Jpeg(jpeg) => jpeg.cost(region),
+            Header::Jpeg(jpeg) => jpeg.decode_cost(region),
             _ => self.size.area(),
         }
     }

@@ -82,7 +82,7 @@ pub struct Boxes {
     max_boxes: usize,
     reader: BoxReader,
     out_format: BoxFormat,
-    to_relative: bool,
+    out_relative: bool,
     min_visible: f64,
     min_size: f64,
     columns: Vec<Column>,
@@ -100,7 +100,7 @@ impl Boxes {
             max_boxes,
             reader: BoxReader::default(),
             out_format: BoxFormat::Xyxy,
-            to_relative: false,
+            out_relative: false,
             min_visible: 0.0,
             min_size: 0.0,
             columns: Vec::new(),
@@ -121,7 +121,7 @@ impl Boxes {
     /// Interprets the coordinates of boxes, polygons of masks, and points as fractions of the
     /// image's width and height.
     #[must_use]
-    pub fn relative(mut self) -> Self {
+    pub fn in_relative(mut self) -> Self {
         self.reader.relative = true;
         self
     }
@@ -136,8 +136,8 @@ impl Boxes {
     /// Delivers boxes as fractions of the output's width and height instead of pixels. Points are
     /// still delivered in pixels.
     #[must_use]
-    pub fn to_relative(mut self) -> Self {
-        self.to_relative = true;
+    pub fn out_relative(mut self) -> Self {
+        self.out_relative = true;
         self
     }
 
@@ -446,7 +446,7 @@ impl Boxes {
 
     fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], out: &mut [u8]) {
         let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-        let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
+        let unit = if self.out_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
         for (out, visible_box) in out.as_chunks_mut::<4>().0.iter_mut().zip(visible_boxes) {
             let numbers = self.out_format.of_corners(visible_box.corners);

@@ -127,12 +127,12 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
         let (earlier_images, later_images) = images.split_at_mut(number);
         let image = &mut later_images[0];
         let Some(encoded) = image.encoded_image.as_ref().filter(|_| image.is_visible()) else { continue };
-        let single_cost = encoded.cost(image.region);
+        let single_cost = encoded.decode_cost(image.region);
         let candidates = earlier_images.iter().enumerate();
         let candidates = candidates.filter(|(_, other)| other.has_same_source(image) && other.is_visible());
         let candidates = candidates.filter_map(|(source, other)| {
             let (encoded, joint_region) = (other.encoded_image.as_ref()?, other.region.union(image.region));
-            let extra_cost = encoded.cost(joint_region).saturating_sub(encoded.cost(other.region));
+            let extra_cost = encoded.decode_cost(joint_region).saturating_sub(encoded.decode_cost(other.region));
             let separate_memory = memory(other).saturating_add(memory(image));
             let joint_total =
                 total_memory.saturating_sub(separate_memory).saturating_add(encoded.decode_memory(joint_region));

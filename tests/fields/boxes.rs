@@ -279,12 +279,13 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                     let numbers = if relative { parts(numbers) } else { numbers };
                     let boxes = Boxes::new(1).in_format(from).out_format(to);
                     let text = OwnedSample::new("x").field("boxes.json", format!("[{numbers:?}]"));
-                    let actual = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
+                    let actual =
+                        plain(text.clone(), if relative { boxes.clone().in_relative() } else { boxes.clone() });
                     assert_eq!(actual, expected);
                     assert_eq!(
                         plain(
                             text.clone(),
-                            if relative { boxes.clone().relative() } else { boxes.clone() }.to_relative()
+                            if relative { boxes.clone().in_relative() } else { boxes.clone() }.out_relative()
                         ),
                         parts(expected)
                     );

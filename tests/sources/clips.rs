@@ -142,7 +142,7 @@ fn clips_with_a_stride_have_the_frames_of_a_naive_list() {
     for (frames, stride, clips_per_video, jitter) in
         [(1, 1, 1, 0), (3, 2, 3, 0), (5, 1, 2, 2), (4, 3, 1, usize::MAX), (2, 5, 4, 1), (20, 1, 2, 3), (3, 9, 1, 4)]
     {
-        let options = ClipsOptions::new(frames).stride(stride).clips_per_video(clips_per_video).jitter(jitter);
+        let options = ClipsOptions::new(frames).stride(stride).clips_per_video(clips_per_video).start_jitter(jitter);
         let set = Clips::open(folder.path(), &options).unwrap();
         assert_eq!(set.classes(), ["archery", "bowling"]);
         let expected = |track: &Track| {
@@ -161,7 +161,7 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
     for (frames, fps, clips_per_video, jitter) in
         [(4, 10.0, 2, 0), (3, 7.3, 1, 2), (6, 30.0, 3, 1), (5, 45.0, 1, usize::MAX), (9, 2.0, 2, 1), (1, 0.5, 2, 1)]
     {
-        let options = ClipsOptions::new(frames).fps(fps).clips_per_video(clips_per_video).jitter(jitter);
+        let options = ClipsOptions::new(frames).fps(fps).clips_per_video(clips_per_video).start_jitter(jitter);
         let set = Clips::open(folder.path(), &options).unwrap();
         let expected = |track: &Track| {
             let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
@@ -206,7 +206,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(u64, String, Vec<Vec<u8>>)> {
 }
 
 fn jittered(root: &Path) -> Clips {
-    Clips::open(root, &ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3)).unwrap()
+    Clips::open(root, &ClipsOptions::new(3).stride(2).clips_per_video(2).start_jitter(3)).unwrap()
 }
 
 #[test]
@@ -309,8 +309,8 @@ fn with_masks(set: &Arc<Clips>, lacking: usize) -> Zip {
 fn masks_and_points_belong_to_the_frames_that_a_clip_shows() {
     let folder = folder(&VIDEOS);
     for options in [
-        ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3),
-        ClipsOptions::new(3).jitter(usize::MAX),
+        ClipsOptions::new(3).stride(2).clips_per_video(2).start_jitter(3),
+        ClipsOptions::new(3).start_jitter(usize::MAX),
         ClipsOptions::new(3).stride(20),
     ] {
         let set = Arc::new(Clips::open(folder.path(), &options).unwrap());
@@ -419,7 +419,7 @@ fn clips_in_a_store_equal_local_ones() {
     for (name, from) in VIDEOS {
         store.put(&format!("mem://set/{name}"), fs::read(video(from)).unwrap());
     }
-    let options = ClipsOptions::new(3).stride(2).clips_per_video(2).jitter(3);
+    let options = ClipsOptions::new(3).stride(2).clips_per_video(2).start_jitter(3);
     let opening = Options::new().store("mem", Arc::new(store.clone()));
     let stored = || Clips::open_with("mem://set", &options, &opening).unwrap();
     let local = jittered(folder.path());
@@ -435,10 +435,10 @@ fn clips_in_a_store_equal_local_ones() {
 #[test]
 fn short_videos_are_padded_or_rejected() {
     let folder = folder(&VIDEOS[..2]);
-    let options = ClipsOptions::new(3).stride(7).jitter(5);
+    let options = ClipsOptions::new(3).stride(7).start_jitter(5);
     let padded = epoch(loader(Clips::open(folder.path(), &options).unwrap()), 0);
     assert!(padded.iter().all(|row| row.2[2] == [0, 0, 1]));
-    let set = Clips::open(folder.path(), &options.pad(false)).unwrap();
+    let set = Clips::open(folder.path(), &options.pad_short_videos(false)).unwrap();
     let e = set.read(1, &mut Vec::new()).unwrap_err().to_string();
     assert!(e.contains("b.mov") && e.contains("it has 12 frames") && e.contains("3 frames at stride=7"), "{e}");
 }
@@ -446,7 +446,7 @@ fn short_videos_are_padded_or_rejected() {
 #[test]
 fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
     let folder = folder(&VIDEOS[..2]);
-    let set = || Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).jitter(2)).unwrap();
+    let set = || Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).start_jitter(2)).unwrap();
     let path = folder.path().join("archery/b.mov");
     let file = fs::read(&path).unwrap();
     let read = || set().read(1, &mut Vec::new()).map(drop).unwrap_err().to_string();

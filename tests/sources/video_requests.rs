@@ -224,7 +224,7 @@ fn each_group_of_pictures_of_a_long_video_needs_one_request() {
 fn a_clip_with_a_random_start_requests_only_its_own_groups() {
     exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
-        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).start_jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let mut epochs = Vec::new();
         for epoch in 0..2 {
@@ -253,7 +253,7 @@ fn read_drawn_matches_the_draw_of_all_frames() {
     for name in ["g2.mp4", "long.mkv", "vfr.mp4"] {
         fs::copy(videos.join(name), folder.path().join("x").join(name)).unwrap();
     }
-    let options = ClipsOptions::new(3).fps(8.0).clips_per_video(2).jitter(4);
+    let options = ClipsOptions::new(3).fps(8.0).clips_per_video(2).start_jitter(4);
     let set = || Arc::new(Clips::open(folder.path(), &options).unwrap()) as Arc<dyn Source>;
     for set in [
         set(),
@@ -287,7 +287,7 @@ fn read_drawn_matches_the_draw_of_all_frames() {
 fn joined_and_resumed_ranks_read_the_same_clips_as_local_files() {
     exit_on_hang(|| {
         let (folder, store, ..) = long_video();
-        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).stride(2).clips_per_video(20).start_jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let joined = |set: &dyn Fn() -> Arc<dyn Source>| {
             let zip = Zip::by_index(vec![set(), set()]).unwrap().with_prefix(0, "other").unwrap();
@@ -361,7 +361,7 @@ fn interleaved_packets_give_the_frames_of_local_files() {
 fn prefetched_groups_of_pictures_stay_within_the_budget() {
     exit_on_hang(|| {
         let (folder, store, track, _) = long_video();
-        let options = ClipsOptions::new(3).clips_per_video(40).jitter(9);
+        let options = ClipsOptions::new(3).clips_per_video(40).start_jitter(9);
         let local = Clips::open(folder.path(), &options).unwrap();
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
@@ -400,7 +400,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
 fn a_video_that_changes_in_the_store_is_an_error() {
     exit_on_hang(|| {
         let (_folder, store, ..) = long_video();
-        let options = ClipsOptions::new(3).clips_per_video(8).jitter(usize::MAX);
+        let options = ClipsOptions::new(3).clips_per_video(8).start_jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let set = Arc::new(Clips::open_with("mem://set", &options, &store_options).unwrap());
         clips(loader(set.clone()), 0);

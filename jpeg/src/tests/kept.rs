@@ -54,7 +54,7 @@ fn check_against_file(decoder: &mut Decoder, file: &[u8], region: Rect, what: &s
     assert_eq!((actual.damage(), decoder.damage(&jpeg).unwrap()), (None, None), "{what}");
     let mut rows = vec![0; region.size().area() as usize * 3];
     assert!(decoder.decode_rows(&jpeg, region, &mut rows) && rows == expected.data(), "{what}: {region:?}");
-    assert!(jpeg.memory(full) <= Jpeg::open(file).unwrap().memory(full) && jpeg.cost(full) < u64::MAX);
+    assert!(jpeg.memory(full) <= Jpeg::open(file).unwrap().memory(full) && jpeg.decode_cost(full) < u64::MAX);
     true
 }
 

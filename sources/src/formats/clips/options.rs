@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// use warpfeed_sources::ClipsOptions;
 ///
 /// // Eight frames, two frames apart, from a start that is drawn in each epoch.
-/// let options = ClipsOptions::new(8).stride(2).jitter(usize::MAX);
+/// let options = ClipsOptions::new(8).stride(2).start_jitter(usize::MAX);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClipsOptions {
@@ -16,7 +16,7 @@ pub struct ClipsOptions {
     stride: Option<usize>,
     fps: Option<f64>,
     pub(super) clips_per_video: usize,
-    pub(super) jitter: usize,
+    pub(super) start_jitter: usize,
     pub(super) can_pad: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for ClipsOptions {
 impl ClipsOptions {
     /// Creates the options for clips of `frames` consecutive frames, and one clip per video.
     pub fn new(frames: usize) -> Self {
-        ClipsOptions { frames, stride: None, fps: None, clips_per_video: 1, jitter: 0, can_pad: true }
+        ClipsOptions { frames, stride: None, fps: None, clips_per_video: 1, start_jitter: 0, can_pad: true }
     }
 
     /// Sets the number of frames of a clip.
@@ -85,15 +85,15 @@ impl ClipsOptions {
     /// [`Source::read`](crate::Source::read) returns the frames for every possible start, as
     /// [choices](crate::Frames::choices).
     #[must_use]
-    pub fn jitter(mut self, frames: usize) -> Self {
-        self.jitter = frames;
+    pub fn start_jitter(mut self, frames: usize) -> Self {
+        self.start_jitter = frames;
         self
     }
 
     /// Sets whether a video that is shorter than a clip repeats its last frame. The default is
     /// `true`. With `false`, reading such a sample fails.
     #[must_use]
-    pub fn pad(mut self, can_pad: bool) -> Self {
+    pub fn pad_short_videos(mut self, can_pad: bool) -> Self {
         self.can_pad = can_pad;
         self
     }

@@ -48,8 +48,8 @@ impl ClipPlan {
             1 => max_start / 2,
             clips => ((clip as u128 * max_start as u128 + (clips as u128 - 1) / 2) / (clips as u128 - 1)) as usize,
         };
-        let starts =
-            base_start.saturating_sub(options.jitter)..=base_start.saturating_add(options.jitter).min(max_start);
+        let starts = base_start.saturating_sub(options.start_jitter)
+            ..=base_start.saturating_add(options.start_jitter).min(max_start);
         Ok(ClipPlan { starts, base_start, last_frame: last })
     }
 

@@ -57,8 +57,8 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// read and decoded once.
 ///
 /// **Errors.** Reading a sample fails if the file is damaged or has no frames, or if it is shorter
-/// than a clip and [padding](ClipsOptions::pad) is off. If a frame cannot be decoded, the error
-/// names the file and the index of the frame in the video.
+/// than a clip and [padding](ClipsOptions::pad_short_videos) is off. If a frame cannot be decoded,
+/// the error names the file and the index of the frame in the video.
 ///
 /// **Stores.** Videos of up to 16 MiB are read in one piece. For larger videos, only the groups of
 /// pictures that a clip needs are read. In both cases, the bytes are prefetched.
@@ -355,14 +355,21 @@ impl Source for Clips {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let ClipsOptions { frames, clips_per_video, jitter, can_pad, .. } = self.videos.options;
+        let ClipsOptions { frames, clips_per_video, start_jitter, can_pad, .. } = self.videos.options;
         let step = match self.videos.options.step() {
             Step::Frames(stride) => [0, stride as u64],
             Step::Rate(fps) => [1, fps.to_bits()],
         };
         let objects = (0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1));
-        let numbers =
-            [frames as u64, clips_per_video as u64, jitter as u64, can_pad.into(), step[0], step[1], identity(objects)];
+        let numbers = [
+            frames as u64,
+            clips_per_video as u64,
+            start_jitter as u64,
+            can_pad.into(),
+            step[0],
+            step[1],
+            identity(objects),
+        ];
         Some(numbers.into_iter().fold(self.videos.listing.hash(), |hash, number| hash.number(number)).end())
     }
 
