@@ -123,7 +123,7 @@ fn measure(name: &str, path: &Path) {
     let [baseline_first, baseline_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
     for ((format, fraction), [first_rate, later_rate]) in CACHES.into_iter().zip(&rates) {
         println!(
-            "{format:?} for {:3.0} % of the images: first epoch {}, later epochs {}",
+            "{format:?} for {:3.0}% of the images: first epoch {}, later epochs {}",
             100.0 * fraction,
             format_rates(first_rate, &baseline_first),
             format_rates(later_rate, &baseline_later)

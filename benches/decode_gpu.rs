@@ -74,7 +74,7 @@ fn main() -> Result<()> {
             let gpu_seconds =
                 gpu_stages.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
             println!(
-                "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1} {:>7.2}",
+                "  {:<12} {:<30} {:>6.3} {:>10.1}% {:>12.1}% {:>11.1} {:>7.2}",
                 format!("{decode_on:?}"),
                 round_rates.join(" "),
                 gpu_seconds * 1e3,

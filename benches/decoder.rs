@@ -105,7 +105,7 @@ fn measure<B: Send + 'static>(
     let in_flight_rate = count as f64 / start.elapsed().as_secs_f64();
     let stats = decoder.stats();
     println!(
-        "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>19.0} {:>14.1} %",
+        "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>19.0} {:>14.1}%",
         quantile(0.5),
         quantile(0.99),
         stats.images_sent_to_device as f64 / stats.prepared_samples.max(1) as f64 * 100.0,

@@ -188,7 +188,7 @@ impl Gpu {
                     let bytes = N * size.0 * size.1 * 3 * (reads_per_pixel + dtype.bytes());
                     let rate = bytes as f64 / ms / 1e6;
                     println!(
-                        "  {:<8} {layout:?} {variant:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1} % of the copy",
+                        "  {:<8} {layout:?} {variant:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1}% of the copy",
                         dtype.name(),
                         ms * 1e3,
                         100.0 * rate / copy_rate
@@ -238,7 +238,7 @@ impl Gpu {
             }
             let seconds = median(times);
             let rate = (BATCH * IMAGE) as f64 / seconds / 1e9;
-            println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare_rate);
+            println!("  {:<8} {rate:.2} GB/s, {:.1}% of the bare copy", dtype.name(), 100.0 * rate / bare_rate);
             per_batch = seconds * 1e3;
         }
         Ok(per_batch)
@@ -287,7 +287,7 @@ impl Gpu {
             let mean_stall = stalls.iter().sum::<f64>() / stalls.len() as f64;
             let mut host_waits = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
-                "  s {factor:<4} step {step_ms:.3} ms: {batch_ms:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {mean_stall:.1} us ({:.2} %), \
+                "  s {factor:<4} step {step_ms:.3} ms: {batch_ms:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {mean_stall:.1} us ({:.2}%), \
                  p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
                 batch_ms / step_ms.max(loader_ms),
                 mean_stall / batch_ms / 10.0,
@@ -370,7 +370,7 @@ impl Gpu {
                     batch_times.push(start.elapsed().as_secs_f64() * 1e3 / BATCHES as f64);
                 }
                 let stall_percent = 100.0 * batches.stats().stall_fraction();
-                line += &format!("  {name} {:.3} (stall {stall_percent:.1} %)", median(batch_times));
+                line += &format!("  {name} {:.3} (stall {stall_percent:.1}%)", median(batch_times));
             }
             println!("{line}");
         }

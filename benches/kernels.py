@@ -82,7 +82,7 @@ def rows(ptxas, program):
             if max_shared > 48 << 10 or occupancy(program, capability, registers, max_shared, block_size[name]) == 0:
                 raise SystemExit(f"{name} cannot be launched on {capability}: {registers} registers, {max_shared} bytes")
             share = occupancy(program, capability, registers, shared, block_size[name])
-            cells[name, capability] = f"{registers}{'*' if spilled else ''}, {share:.0f} %", shared
+            cells[name, capability] = f"{registers}{'*' if spilled else ''}, {share:.0f}%", shared
     yield f"| kernel | threads | shared | {' | '.join(CAPABILITIES)} |"
     yield "|---|---|---|" + "---|" * len(CAPABILITIES)
     # Kernels with identical results, such as the f16 and bf16 variants, share a row.

@@ -66,7 +66,7 @@ class Setup:
         self.cores = [n for n in options.cores if n <= core_count] or [core_count]
 
     def pack_large_photographs(self):
-        """Creates class folders in which 1 % of the samples are enlarged photographs, and packs
+        """Creates class folders in which 1% of the samples are enlarged photographs, and packs
         them."""
         folder = self.folder.with_name("tail")
         packed = folder.with_suffix(".lmdb")
@@ -103,7 +103,7 @@ def measure(options):
             record.step(f"torch, cores: {cores}", lambda: peer(setup, "torch", "torchvision", cores))
             if dali:
                 record.step(f"DALI, cores: {cores}", lambda: peer(setup, "dali", "dali_mixed", cores))
-        record.step("warpfeed, 1 % large photographs", lambda: measure_large_photographs(setup))
+        record.step("warpfeed, 1% large photographs", lambda: measure_large_photographs(setup))
     return 0 if record.figures else 1
 
 

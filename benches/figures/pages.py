@@ -31,7 +31,7 @@ HOST = [
 ]
 DEVICE = [
     ("**warpfeed**, decoded by the GPU", "folder/gpu", "packed/gpu"),
-    ("**warpfeed**, decoded by the GPU, 1 % large photographs", "folder-tail/gpu", "packed-tail/gpu"),
+    ("**warpfeed**, decoded by the GPU, 1% large photographs", "folder-tail/gpu", "packed-tail/gpu"),
     ("**warpfeed**, decoded by the workers", "folder/cpu", "packed/cpu"),
     ("DALI, `mixed` decoder", "dali", None),
     (TORCH, "torch", None),
@@ -43,7 +43,7 @@ LARGE = (
 DEVICE_MS = [
     ("GPU time to decode and convert a batch, ms", "folder/device-time", "packed/device-time"),
     ("wait for a batch, 99th percentile, ms", "folder/wait", "packed/wait"),
-    ("wait for a batch, 99th percentile, 1 % large photographs, ms", "folder-tail/wait", "packed-tail/wait"),
+    ("wait for a batch, 99th percentile, 1% large photographs, ms", "folder-tail/wait", "packed-tail/wait"),
 ]
 REQUESTS = [
     ("**warpfeed** `Decoder`, one request at a time: median, ms", "warpfeed", "ms"),
@@ -129,7 +129,7 @@ def training():
     caption = group.caption(
         "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one "
         "batch. It contains random numbers, with which a step takes a little longer than with photographs, so a loader "
-        "can exceed 100 %"
+        "can exceed 100%"
     )
     return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 

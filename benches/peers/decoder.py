@@ -50,7 +50,7 @@ files_read = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) 
 images = [original for original in files_read if is_decoded(original)]
 versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 print(f"{versions}: decoding {len(images)} of {len(files_read)} images")
-print(f"{'':10} {'request':>7} {'median ms':>10} {'99 % ms':>10} {'images/s':>12}")
+print(f"{'':10} {'request':>7} {'median ms':>10} {'99% ms':>10} {'images/s':>12}")
 for size in (1, 8, 64, 256):
     for name, make in (("decode", decode), ("batch", batch)):
         endless = itertools.cycle(images)

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // Drop boxes of which less than 30 % is visible, because they say little about the object.
+    // Drop boxes of which less than 30% is visible, because they say little about the object.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = annotated_loader("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
         (recall, precision) = score(&mut net, &mut held_out)?;
         println!(
-            "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out objects are found, {:.1} % of the detections are right",
+            "epoch {epoch}: loss {loss:.3}; {:.1}% of the held-out objects are found, {:.1}% of the detections are right",
             100.0 * recall,
             100.0 * precision
         );

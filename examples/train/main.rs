@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut batches, epoch, rate)?;
         held_out_accuracy = accuracy(&mut net, &mut held_out)?;
-        println!("epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %", 100.0 * held_out_accuracy);
+        println!("epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1}%", 100.0 * held_out_accuracy);
         losses.push(loss);
     }
     println!("\n{}", batches.stats());
@@ -73,10 +73,10 @@ fn main() -> Result<()> {
     }
     if held_out_accuracy <= MIN_ACCURACY {
         let (actual, expected) = (100.0 * held_out_accuracy, 100.0 * MIN_ACCURACY);
-        return Err(format!("the held-out accuracy is {actual:.1} %, expected more than {expected:.1} %").into());
+        return Err(format!("the held-out accuracy is {actual:.1}%, expected more than {expected:.1}%").into());
     }
     println!(
-        "the loss fell from {first:.3} to {last:.3}, and {:.1} % are classified correctly",
+        "the loss fell from {first:.3} to {last:.3}, and {:.1}% are classified correctly",
         100.0 * held_out_accuracy
     );
     Ok(())
@@ -94,7 +94,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
         count += 1;
         let stats = epoch.stats().since(&start_stats);
         eprint!(
-            "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
+            "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1}% of the time, loss {:.3}\x1b[K",
             stats.samples_per_second(),
             100.0 * stats.stall_fraction(),
             sum / f32::from(count)

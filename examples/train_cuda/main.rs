@@ -106,7 +106,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
         step += batches.num_batches(epoch);
         accuracy = evaluate(&mut net, &mut held_out)?;
         println!(
-            "epoch {epoch}: loss {loss:.4}, held-out accuracy {:.1} %, {:.0} images/s, stall {stall:.1} ms of {:.1} ms",
+            "epoch {epoch}: loss {loss:.4}, held-out accuracy {:.1}%, {:.0} images/s, stall {stall:.1} ms of {:.1} ms",
             100.0 * accuracy,
             samples as f64 / seconds,
             seconds * 1e3
@@ -127,7 +127,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     let min_accuracy = (MIN_TIMES_CHANCE / classes as f64).min(0.8);
     if accuracy <= min_accuracy {
         let (percent, min_accuracy) = (100.0 * accuracy, 100.0 * min_accuracy);
-        return Err(format!("the held-out accuracy is {percent:.1} %, expected more than {min_accuracy:.1} %").into());
+        return Err(format!("the held-out accuracy is {percent:.1}%, expected more than {min_accuracy:.1}%").into());
     }
     println!(
         "the loss fell from {first:.4} to {last:.4}; the accuracy is {:.1} times chance",

@@ -97,8 +97,8 @@
 //! # Why it does not decode at half size
 //!
 //! Decoding at half size helps if a 224-pixel crop is resized from a region that is at least twice
-//! as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which contain 16
-//! % of the decoded pixels. Decoding these crops at half size would skip three quarters of their
+//! as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which contain 16%
+//! of the decoded pixels. Decoding these crops at half size would skip three quarters of their
 //! samples, but none of their Huffman codes. This would save about one twentieth of the decoding
 //! time, but change the pixels. If images are much larger than the crops, downsizing them once
 //! saves more time.

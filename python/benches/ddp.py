@@ -196,7 +196,7 @@ def train(args: argparse.Namespace, rank: int, world: int) -> None:
     for key, rates in rates_by_key.items():
         repeated = rates_by_key.get(f"{key.split('/')[0]}/repeated")
         rate = statistics.median(rates)
-        share = f"{100 * rate / statistics.median(repeated):.1f} % of the repeated-batch rate" if repeated else ""
+        share = f"{100 * rate / statistics.median(repeated):.1f}% of the repeated-batch rate" if repeated else ""
         print(f"SHARE {world} ranks, {args.cores or 'all'} cores each, {key}: {rate:.0f} images/s {share}", flush=True)
     if args.json:
         with open(args.json, "w") as file:

@@ -86,7 +86,7 @@ class Warpfeed:
     def close(self) -> None:
         stats = self.loader.stats()
         on_device = stats["images_sent_to_device"] / max(1, stats["prepared_samples"])
-        print(f"    {100 * on_device:.0f} % sent to the device. {self.loader.verdict()}", flush=True)
+        print(f"    {100 * on_device:.0f}% sent to the device. {self.loader.verdict()}", flush=True)
         self.loader.close()
 
 
@@ -303,7 +303,7 @@ def main() -> int:
     print(
         f"\n{'model':<10} {'fed by':<16} {'images/s':>9} {'of repeated':>12} {'rounds':>24} {'stall':>7} {'waited':>7}"
     )
-    percent = lambda x: "" if x is None else f"{100 * x:.1f} %"  # noqa: E731
+    percent = lambda x: "" if x is None else f"{100 * x:.1f}%"  # noqa: E731
     for (model, name), result in results.items():
         rates = result["rates"]
         if not rates:

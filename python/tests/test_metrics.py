@@ -445,7 +445,7 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     part = _compare([entry(6, 0.1), entry(4, 0.5, read=9.0)])
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [
-        "rank 4 is slow: it waits 50 % of the time, the other ranks 10 % (median)",
+        "rank 4 is slow: it waits 50% of the time, the other ranks 10% (median)",
         "- stage `read`: 9.0 s, and 1.0 s on the other ranks (median)",
         "- rank 4: of read",
     ]
@@ -454,7 +454,7 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert _compare([entry(0, 0.1), entry(0, 0.5)])["slowest"] == 1
     assert str(_compare([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait about equally: rank 0 waits most")
     idle = _compare([entry(0, 0.01, "step"), entry(1, 0.02, "step")])
-    assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
+    assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2% of the time")
     missing = _compare([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
     assert missing["stages"]["field mask"] == {"rank": 1, "seconds": 3.0, "median_seconds": 1.5}
     assert "stage `field mask`: 3.0 s, and 0.0 s" in str(missing)

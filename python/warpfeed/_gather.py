@@ -88,7 +88,7 @@ def _stage_comparison(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _report_text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
-    rank, waits = slowest["rank"], f"{100 * slowest['wait_fraction']:.0f} % of the time"
+    rank, waits = slowest["rank"], f"{100 * slowest['wait_fraction']:.0f}% of the time"
     median_wait_fraction = median(other["wait_fraction"] for other in others) if others else slowest["wait_fraction"]
     lines = []
     if not others:
@@ -98,7 +98,7 @@ def _report_text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> st
     elif slowest["wait_fraction"] - median_wait_fraction < _SIMILAR:
         headline = f"all {len(others) + 1} ranks wait about equally: rank {rank} waits most, {waits}"
     else:
-        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * median_wait_fraction:.0f} % (median)"
+        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * median_wait_fraction:.0f}% (median)"
         lines = _slow_stage_lines(slowest, others)
     return "\n- ".join([headline, *lines, f"rank {rank}: {slowest['verdict']}"])
 

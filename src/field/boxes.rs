@@ -45,7 +45,7 @@ use crate::transform::Plan;
 /// boxes are renumbered accordingly.
 ///
 /// A sample fails if a coordinate is NaN, if x2 < x1 or y2 < y1, or if a box extends past the image
-/// by more than one pixel and by more than 1 % of the image's width or height. Smaller excesses are
+/// by more than one pixel and by more than 1% of the image's width or height. Smaller excesses are
 /// clipped, because datasets round coordinates.
 ///
 /// # EXIF orientation

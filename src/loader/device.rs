@@ -13,7 +13,7 @@ use crate::field::{AnyFieldType, ArrayFormat, DecodeSpace, FieldWriter, Split};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
-/// restart markers need 40 % of this. The rest is headroom: a worker decodes a photograph that does
+/// restart markers need 40% of this. The rest is headroom: a worker decodes a photograph that does
 /// not fit, which delays the batch.
 const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
 const BLOCKS_PER_IMAGE: usize = 16 << 10;

@@ -40,7 +40,7 @@ impl Evidence<'_> {
         if blocked_fraction >= MIN_BLOCKED_FRACTION {
             let lines = vec![
                 wait_text,
-                format!("no batch was free for {} % of the time", percent(blocked_fraction)),
+                format!("no batch was free for {}% of the time", percent(blocked_fraction)),
                 format!(
                     "drop batches sooner, copy the data that you store, or raise prefetch above {}",
                     stats.prefetch
@@ -102,9 +102,9 @@ mod tests {
             (
                 Bottleneck::Slots,
                 Stats { slot_wait: stage(100, 3.0), ..decoder() },
-                "no batch was free for 30 % of the time",
+                "no batch was free for 30% of the time",
             ),
-            (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for a response 40 % of the time"),
+            (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for a response 40% of the time"),
         ];
         for (limit, stats, words) in cases {
             let verdict = stats.verdict();

@@ -392,7 +392,7 @@ impl Stats {
             let share = if is_parallel {
                 format!("{:>5.1} at a time", ratio(stage.seconds, total))
             } else {
-                format!("{:>5.1} %", percent(ratio(stage.seconds, total).min(1.0)))
+                format!("{:>5.1}%", percent(ratio(stage.seconds, total).min(1.0)))
             };
             let count = stage.count;
             writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
@@ -403,7 +403,7 @@ impl Stats {
             write_row(f, name, stage, share, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
-        writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
+        writeln!(f, "  {:<63} {idle:>5.1}% the workers' time ({} workers)", "idle", self.workers)?;
         let other_stages = [
             ("readahead", self.readahead.as_ref(), "by reader threads"),
             ("slot wait", Some(&self.slot_wait), "the coordinator's time, waiting for a free slot"),
@@ -427,7 +427,7 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} in {}, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
+            "{} in {}, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1}% of the time",
             counted(self.samples, "sample", "samples"),
             counted(self.batches, "batch", "batches"),
             self.seconds,

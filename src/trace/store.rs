@@ -23,7 +23,7 @@ impl Evidence<'_> {
         let refused_fraction = ratio(network.refusals as f64, network.requests as f64);
         if refused_fraction >= MIN_REFUSED_FRACTION {
             lines.push(format!(
-                "the server refused {} % of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
+                "the server refused {}% of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
                 percent(refused_fraction).max(1)
             ));
         } else if mean_bytes < SMALL_REQUEST_BYTES {
@@ -39,7 +39,7 @@ impl Evidence<'_> {
         }
         lines.push(match network.hit_rate() {
             None => "a local disk cache would serve later epochs".into(),
-            Some(rate) => format!("a larger cache would serve more than {} % of the bytes", percent(rate)),
+            Some(rate) => format!("a larger cache would serve more than {}% of the bytes", percent(rate)),
         });
         // If few requests are in flight, the budget for reading ahead is the bottleneck.
         if ratio(network.responses.seconds, stats.seconds) < FEW_REQUESTS {

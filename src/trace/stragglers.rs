@@ -91,7 +91,7 @@ impl Evidence<'_> {
         if stats.straggler_wait.seconds > 0.0 {
             let late_percent = percent(ratio(stats.straggler_wait.seconds, stats.waited_seconds));
             lines.push(format!(
-                "during {late_percent} % of the wait, all batches prefetched after the missing one were \
+                "during {late_percent}% of the wait, all batches prefetched after the missing one were \
                                 complete"
             ));
         }

@@ -14,7 +14,7 @@ use crate::error::counted;
 /// Fraction of the workers' busy time spent waiting for a core, above which cores are too few.
 const MAX_DELAY_FRACTION: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
-/// whole pipeline, in which decoding takes 80 % of the time, was 1.69 times as fast on four cores
+/// whole pipeline, in which decoding takes 80% of the time, was 1.69 times as fast on four cores
 /// and 2.03 times as fast on sixteen cores (`benches/RESULTS.md`).
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
@@ -31,7 +31,7 @@ const MIN_START_SHARE: f64 = 0.25;
 /// fraction of their time that the workers spent in their stages.
 ///
 /// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
-/// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
+/// 2. Waited less than 5%: [`Step`](Bottleneck::Step).
 /// 3. Slow samples cause at least half of the wait: [`Straggler`](Bottleneck::Straggler). A sample
 ///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
 ///    The wait that slow samples cause is their excess over the time of a typical sample, or the
@@ -40,10 +40,10 @@ const MIN_START_SHARE: f64 = 0.25;
 ///    core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the average
 ///    number of bytes. Smaller samples that were slow at the same moment on several workers do not
 ///    count, because the samples themselves are not the cause.
-/// 4. The copy stream is busy at least 80 % of the time: [`Copy`](Bottleneck::Copy). The same limit
+/// 4. The copy stream is busy at least 80% of the time: [`Copy`](Bottleneck::Copy). The same limit
 ///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
 ///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).
-/// 5. Busy at least 75 %: the stage that takes the most time. Reading is
+/// 5. Busy at least 75%: the stage that takes the most time. Reading is
 ///    [`Read`](Bottleneck::Read), or [`Network`](Bottleneck::Network) if the source is in a store,
 ///    and writing is [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are
 ///    [`Workers`](Bottleneck::Workers) if there are fewer workers than 15/16 of the cores and the workers hardly
@@ -53,7 +53,7 @@ const MIN_START_SHARE: f64 = 0.25;
 ///    [`EpochStart`](Bottleneck::EpochStart).
 /// 7. Readers had at least 2 reads in flight on average: [`Read`](Bottleneck::Read) or
 ///    [`Network`](Bottleneck::Network).
-/// 8. The coordinator waited for slots at least 10 % of the time, and workers hardly ever waited
+/// 8. The coordinator waited for slots at least 10% of the time, and workers hardly ever waited
 ///    for a core: [`Slots`](Bottleneck::Slots). In this case, the workers were sometimes idle, and
 ///    at other times the consumer waited.
 /// 9. Otherwise: [`Unclear`](Bottleneck::Unclear).
@@ -106,9 +106,9 @@ impl Verdict {
         let wait_fraction = wait_fraction.min(1.0);
         let wait_text = if stats.on_request {
             let images = ratio(stats.samples as f64, stats.batches as f64);
-            format!("requests of {images:.1} images waited for a response {} % of the time", percent(wait_fraction))
+            format!("requests of {images:.1} images waited for a response {}% of the time", percent(wait_fraction))
         } else {
-            format!("the step waited {} % of the time", percent(wait_fraction))
+            format!("the step waited {}% of the time", percent(wait_fraction))
         };
         let evidence = Evidence { stats, wait_fraction, busy_fraction: stats.busy_fraction(), wait_text };
         let (bottleneck, headline, mut lines) =
@@ -161,7 +161,7 @@ impl Evidence<'_> {
         let lines = vec![
             wait_text.clone(),
             format!(
-                "workers are busy {} % of the time; all slots were in use {} % of the time",
+                "workers are busy {}% of the time; all slots were in use {}% of the time",
                 percent(*busy_fraction),
                 percent(blocked_fraction)
             ),
@@ -178,7 +178,7 @@ impl Evidence<'_> {
         let lines = vec![
             wait_text.clone(),
             format!(
-                "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
+                "workers are busy {}% of the time; {}% of the time all {} slots were full or being filled",
                 percent(*busy_fraction),
                 percent(blocked_fraction),
                 stats.slots
@@ -211,7 +211,7 @@ impl Evidence<'_> {
             && share >= MIN_START_SHARE;
         is_relevant.then(|| {
             format!(
-                "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches per epoch): `.repeat(n)` makes \
+                "{}% of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches per epoch): `.repeat(n)` makes \
                  one epoch of n",
                 percent(share),
                 stats.epochs,
@@ -255,7 +255,7 @@ impl Evidence<'_> {
         let describe_stream = |name: &str, stage: &StageStats, advice: &str| {
             let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
             let busy_line =
-                format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
+                format!("the {name} stream is busy {}% of the time, at {speed:.1} GB/s", percent(share(stage)));
             (format!("{name}-bound"), vec![busy_line, wait_text.clone(), advice.to_owned()])
         };
         if let Some(copy) = stats.copy.as_ref().filter(is_saturated) {
@@ -280,7 +280,7 @@ impl Evidence<'_> {
     pub(super) fn device_decode_line(&self, decode: &StageStats) -> String {
         let (share, batch_ms) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
-        format!("decoding takes {share} % of the device's time, {batch_ms:.2} ms per {batch}")
+        format!("decoding takes {share}% of the device's time, {batch_ms:.2} ms per {batch}")
     }
 
     /// The workers are idle because reading ahead is too slow.
@@ -320,7 +320,7 @@ impl Evidence<'_> {
     fn off_core_line(&self) -> Option<String> {
         let stats = self.stats;
         let cpu_fraction = ratio(stats.process.cpu_seconds, stats.busy_seconds());
-        // Round two of the three percentages, and compute the third so that the sum is 100 %. The
+        // Round two of the three percentages, and compute the third so that the sum is 100%. The
         // CPU time is known only for the whole process, and is an upper bound of the workers' CPU
         // time.
         let waiting_percent = percent(self.delay_fraction());
@@ -333,7 +333,7 @@ impl Evidence<'_> {
         }
         let rest_text = match (waiting_percent > 5, blocked_percent > 5) {
             (true, true) => {
-                format!(", waiting for a free core {waiting_percent} %, and blocked for the rest, by a disk or a lock")
+                format!(", waiting for a free core {waiting_percent}%, and blocked for the rest, by a disk or a lock")
             }
             (true, false) => "; for the rest they were waiting for a free core".into(),
             _ => "; for the rest they were blocked, by a disk or a lock".to_owned(),
@@ -343,7 +343,7 @@ impl Evidence<'_> {
         } else {
             ""
         };
-        Some(format!("workers were running {running_percent} % of their busy time{rest_text}{reason}"))
+        Some(format!("workers were running {running_percent}% of their busy time{rest_text}{reason}"))
     }
 
     pub(super) fn judge_work(&self) -> Judgment {
@@ -355,7 +355,7 @@ impl Evidence<'_> {
         let sample = if stats.on_request { "image" } else { "sample" };
         let mut lines = vec![
             format!(
-                "{}, {} % of that with {name} ({mean_us:.0} us per {sample}, p99 {p99_us:.0})",
+                "{}, {}% of that with {name} ({mean_us:.0} us per {sample}, p99 {p99_us:.0})",
                 self.busy_workers_line(),
                 percent(share)
             ),
@@ -422,7 +422,7 @@ impl Evidence<'_> {
                     // The speed-up is an average: greater for small crops, absent for whole images.
                     let speedup = self.limit_speedup(1.0 / (1.0 - share * plain_fraction * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
-                        "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
+                        "{}% of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
                          the loader about {speedup:.1} times as fast for typical random crops",
                         percent(plain_fraction)
                     )
@@ -430,7 +430,7 @@ impl Evidence<'_> {
                 if let Some(cache) = stats.decoded_cache.filter(|cache| stats.epochs > 1 && cache.is_full()) {
                     let hits = percent(ratio(cache.hits as f64, (cache.hits + cache.misses) as f64));
                     lines.push(format!(
-                        "the cache of decoded images had {hits} % of the images: a larger cache_decoded would help"
+                        "the cache of decoded images had {hits}% of the images: a larger cache_decoded would help"
                     ));
                 }
                 if stats.copy.is_some() && stats.images_sent_to_device == 0 {

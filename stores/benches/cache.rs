@@ -110,7 +110,7 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     });
     let [lru, pinned, warpfeed, optimum] = [lru, pinned, warpfeed, optimum].map(|rate| 100.0 * rate);
     println!(
-        "| {nodes} | {:.0} % | {lru:.1} % | {pinned:.1} % | {warpfeed:.1} % | {optimum:.1} % | {:.1} |",
+        "| {nodes} | {:.0}% | {lru:.1}% | {pinned:.1}% | {warpfeed:.1}% | {optimum:.1}% | {:.1} |",
         100.0 * share,
         warpfeed / pinned
     );
@@ -143,7 +143,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let requests_per_second = requests_per_sample * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(
-        "| {name} | {:.0} % | {prefixes} | {requests_per_second:.0} | {:.1} | {:.1} Tbit/s | {:.1} Gbit/s | {:.0} |",
+        "| {name} | {:.0}% | {prefixes} | {requests_per_second:.0} | {:.1} | {:.1} Tbit/s | {:.1} Gbit/s | {:.0} |",
         100.0 * hit,
         requests_per_second / prefixes as f64 / LIMIT,
         8.0 * bytes / 1e12,

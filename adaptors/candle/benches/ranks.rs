@@ -181,7 +181,7 @@ fn train(options: &Options, place: Rank) -> Result<()> {
             let share = 100.0 * rate / repeated.last().expect("`BATCH_SOURCES` begins with `repeated`");
             if place.rank == 0 {
                 println!(
-                    "{} ranks, {} cores each, {batch_source:8}: {rate:6.0} images/s, {share:5.1} % of repeated, {cores:.2} cores, \
+                    "{} ranks, {} cores each, {batch_source:8}: {rate:6.0} images/s, {share:5.1}% of repeated, {cores:.2} cores, \
                      first batch {first:.3} s, stall p99 {stall:.3} ms, {pinned:.0} MB page-locked, {on_device:.0} MB on the device",
                     place.world_size, options.cores,
                 );

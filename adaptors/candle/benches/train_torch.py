@@ -90,8 +90,8 @@ def main():
         net.eval()
         with torch.no_grad():
             hits = sum((net(x.to(device)).argmax(1) == y.to(device)).sum().item() for x, y in held_out)
-        print(f"epoch {epoch}: loss {loss:.3f}, held-out accuracy {100 * hits / len(held_out.dataset):.1f} %, "
-              f"{len(losses) * args.batch / took:.0f} images/s, waited {100 * waited / took:.1f} % of the time",
+        print(f"epoch {epoch}: loss {loss:.3f}, held-out accuracy {100 * hits / len(held_out.dataset):.1f}%, "
+              f"{len(losses) * args.batch / took:.0f} images/s, waited {100 * waited / took:.1f}% of the time",
               flush=True)
 
 

@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let learned = accuracy > MIN_ACCURACY;
     if arguments.is_empty() && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * MIN_ACCURACY);
-        return Err(format!("the held-out accuracy is {reached:.1} %: expected more than {expected:.1} %").into());
+        return Err(format!("the held-out accuracy is {reached:.1}%: expected more than {expected:.1}%").into());
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
         let loss = Tensor::stack(&losses, 0).mean(Kind::Float).double_value(&[]);
         accuracy = measure_accuracy(&net, &mut held_out, device)?;
         println!(
-            "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
+            "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1}%, {:.0} images/s, waited {:.1}% of the time",
             100.0 * accuracy,
             (count * BATCH) as f64 / seconds,
             100.0 * batches.stats().since(&before).stall_fraction(),

@@ -162,7 +162,7 @@ impl Args {
                 let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
                 writeln!(
                     out,
-                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the images, {batch:.2} ms of GPU time per batch",
+                    "decoded by GPU  {:>9.0} samples/s, {share:.0}% of the images, {batch:.2} ms of GPU time per batch",
                     stats.samples_per_second()
                 )?;
             }
@@ -171,7 +171,7 @@ impl Args {
         }
         let chosen = match gpu_stats {
             Some(_) => "decoding on the GPU is clearly fastest".to_owned(),
-            None => format!("the fewest workers that reach 97 % of the best speed: {workers}"),
+            None => format!("the fewest workers that reach 97% of the best speed: {workers}"),
         };
         if let Some([numbers, choice]) = requests.map(|requests| requests.summary_lines()) {
             writeln!(out, "{numbers}\n\n{choice}")?;
@@ -326,7 +326,7 @@ impl SingleThread {
             Some(n) if n * 10 > self.bytes as u64 => {
                 format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
             }
-            Some(_) => "at least 90 % from memory, so the disk was not measured".to_owned(),
+            Some(_) => "at least 90% from memory, so the disk was not measured".to_owned(),
             None => "the share from the disk is unknown on this system".to_owned(),
         };
         let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;

@@ -188,7 +188,7 @@ impl Annotated {
                 .mask_values
                 .iter()
                 .take(MAX_PRINTED)
-                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / total as f64));
+                .map(|(value, n)| format!("{value} {:.1}%", 100.0 * *n as f64 / total as f64));
             let more = if self.mask_values.len() > MAX_PRINTED { ", ..." } else { "" };
             writeln!(out, "masks        {}; {}{more}", self.masks, shares.collect::<Vec<_>>().join(", "))?;
         }

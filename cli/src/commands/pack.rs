@@ -260,7 +260,7 @@ fn progress(target: &Path) -> Outcome {
         Some(parts) => describe_incomplete(&missing, parts),
         None => "no part is complete".to_owned(),
     };
-    writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1} %); {state}")?;
+    writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1}%); {state}")?;
     Ok(ExitCode::SUCCESS)
 }
 

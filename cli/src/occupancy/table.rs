@@ -78,7 +78,7 @@ impl Table {
             let _ = writeln!(
                 out,
                 "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{x2}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
-                 <text x=\"{label}\" y=\"{:.1}\" text-anchor=\"end\">{percent} %</text>",
+                 <text x=\"{label}\" y=\"{:.1}\" text-anchor=\"end\">{percent}%</text>",
                 y + 4.0
             );
         }
@@ -141,7 +141,7 @@ impl fmt::Display for Table {
             let o = row.occupancy;
             let warps = format!("{}/{}", o.warps, o.max_warps);
             let (percent, mark) = (o.fraction() * 100.0, if row.best { "  *" } else { "" });
-            writeln!(f, "{:>7} {:>7} {warps:>7} {percent:>8.1} %  {}{mark}", o.block, o.blocks, o.limiting().name())?;
+            writeln!(f, "{:>7} {:>7} {warps:>7} {percent:>8.1}%  {}{mark}", o.block, o.blocks, o.limiting().name())?;
         }
         match self.best() {
             Some(o) => write!(f, "\n* highest occupancy; the largest of these block sizes is {} threads", o.block),
@@ -162,8 +162,8 @@ mod tests {
     fn text_has_a_row_per_block_size_and_marks_the_best() {
         let text = table(32, 0).to_string();
         assert_eq!(text.lines().count(), 3 + 32 + 2, "{text}");
-        assert!(text.contains("    256       8   64/64    100.0 %  warps  *\n"), "{text}");
-        assert!(text.contains("     32      32   32/64     50.0 %  blocks\n"), "{text}");
+        assert!(text.contains("    256       8   64/64    100.0%  warps  *\n"), "{text}");
+        assert!(text.contains("     32      32   32/64     50.0%  blocks\n"), "{text}");
         assert!(text.ends_with("the largest of these block sizes is 1024 threads"), "{text}");
         assert!(table(255, 0).best().is_some_and(|o| o.block == 256));
         assert!(table(32, 1 << 20).to_string().ends_with("the kernel cannot be launched with any block size"));

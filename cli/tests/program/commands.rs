@@ -539,14 +539,14 @@ fn parts_are_packed_merged_and_verified() {
     let err = fails(dir.path(), 1, &["pack", "--progress", "parts/x.tar"]);
     assert!(err.contains("there are neither parts nor a dataset with this name"), "{err}");
     ok(dir.path(), &part_args("1/2"));
-    assert_eq!(progress(), "6 of 12 samples (50.0 %); part 0 of 2 is not complete\n");
+    assert_eq!(progress(), "6 of 12 samples (50.0%); part 0 of 2 is not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
     assert!(err.contains("part 0 of 2 is missing"), "{err}");
     ok(dir.path(), &part_args("0/2"));
-    assert_eq!(progress(), "12 of 12 samples (100.0 %); all parts are complete; merge them\n");
+    assert_eq!(progress(), "12 of 12 samples (100.0%); all parts are complete; merge them\n");
     let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);
     assert!(out.contains("12 samples") && out.contains("open as 'parts/x-{000000..000005}.tar'"), "{out}");
-    assert_eq!(progress(), "12 of 12 samples (100.0 %); the dataset is complete\n");
+    assert_eq!(progress(), "12 of 12 samples (100.0%); the dataset is complete\n");
     ok(dir.path(), &["pack", "set", "whole/x.tar", "--shard-samples", "2"]);
     assert!(files(&dir.path().join("parts")) == files(&dir.path().join("whole")));
     let output = warpfeed(dir.path(), &["verify", "parts", "--part", "2/3"]);

@@ -77,7 +77,7 @@ fn output_grid(header: &Header) -> Result<Grid> {
 ///
 /// Narrow segments match crops more closely and allow more parallelism. However, a segment costs
 /// about five bytes: its marker, the padding of the last byte, and the DC differences that restart
-/// from zero. For segments of less than 32 pixels (4 blocks), this cost exceeds 3 % at usual
+/// from zero. For segments of less than 32 pixels (4 blocks), this cost exceeds 3% at usual
 /// qualities.
 fn segment_mcus(mcus_per_row: u32, width: u32) -> u32 {
     mcus_per_row.div_ceil(8).clamp(32 / width, 64 / width).min(mcus_per_row)

@@ -98,7 +98,7 @@ impl Packing {
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
 ///
 /// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256).window_documents(2048))?;
-/// println!("{:.1} % of the tokens are padding", 100.0 * source.padding_fraction());
+/// println!("{:.1}% of the tokens are padding", 100.0 * source.padding_fraction());
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 pub struct PackedTokens {

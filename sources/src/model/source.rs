@@ -47,7 +47,7 @@ impl VideoInfo {
 ///     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
 ///         scratch.clear();
 ///         // ... write the encoded image into `scratch` ...
-///         Ok(Sample::new("gray").with_field("bmp", scratch)?.with_label(index as i64 % 10))
+///         Ok(Sample::new("gray").with_field("bmp", scratch)?.with_label(index as i64% 10))
 ///     }
 /// }
 /// # assert_eq!(Gray.len(), 1000);

@@ -129,12 +129,11 @@ impl NetworkStats {
             self.requests, self.retries, self.hedges, self.refusals
         ));
         let percent = |part: u64, total: u64| 100.0 * ratio(part as f64, total as f64).min(1.0);
-        let mut used =
-            format!("{:.1} % of the received bytes were read", percent(self.used_bytes, self.received_bytes));
+        let mut used = format!("{:.1}% of the received bytes were read", percent(self.used_bytes, self.received_bytes));
         if let Some(rate) = self.hit_rate() {
             let total = self.memory_bytes + self.disk_bytes + self.used_bytes;
             used += &format!(
-                "; {:.1} % of the samples' bytes came from the cache (memory {:.1} %, folder {:.1} %)",
+                "; {:.1}% of the samples' bytes came from the cache (memory {:.1}%, folder {:.1}%)",
                 100.0 * rate,
                 percent(self.memory_bytes, total),
                 percent(self.disk_bytes, total)

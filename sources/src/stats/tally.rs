@@ -2,7 +2,7 @@
 //!
 //! Only one thread writes to a tally, so adding an entry costs a few plain loads and stores. The
 //! buckets of the histogram become wider geometrically, with four buckets per power of two.
-//! Quantiles between 256 ns and half an hour are therefore accurate to 12.5 %, in constant memory.
+//! Quantiles between 256 ns and half an hour are therefore accurate to 12.5%, in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -140,13 +140,13 @@ pub struct StageStats {
     pub seconds: f64,
     /// Number of bytes that the stage produced, if any.
     pub bytes: u64,
-    /// Median time per entry in seconds, accurate to 12.5 % from 256 ns to half an hour.
+    /// Median time per entry in seconds, accurate to 12.5% from 256 ns to half an hour.
     pub p50_seconds: f64,
     /// 99th percentile of the time per entry in seconds, as accurate as the median.
     pub p99_seconds: f64,
     /// The non-empty buckets of the histogram. Each is given as its lower bound in ns and its
     /// number of entries. There are four buckets per power of two from 256 ns to half an hour, so
-    /// the middle of a bucket is within 12.5 % of every time in it. The first bucket contains all
+    /// the middle of a bucket is within 12.5% of every time in it. The first bucket contains all
     /// shorter times, and the last one all longer times.
     pub histogram: Vec<[u64; 2]>,
 }

@@ -769,5 +769,5 @@ fn decode_share_limits_decoding_on_the_device() {
     };
     let (unlimited, some) = (decoded(1.0), decoded(0.0001));
     assert!(unlimited > 20 * 24, "the device decoded only {unlimited} of 960 images without a limit");
-    assert!(some > 0 && some < unlimited / 3, "the device decoded {some} of {unlimited} images with a limit of 0.01 %");
+    assert!(some > 0 && some < unlimited / 3, "the device decoded {some} of {unlimited} images with a limit of 0.01%");
 }

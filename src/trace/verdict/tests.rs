@@ -17,7 +17,7 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Ten seconds of a loader with 4 workers, which are busy half of the time. The consumer waits 40 %
+/// Ten seconds of a loader with 4 workers, which are busy half of the time. The consumer waits 40%
 /// of the time.
 fn loader() -> Stats {
     Stats {
@@ -47,7 +47,7 @@ fn decoding_on_the_device_is_named_and_advised() {
     assert_eq!(decode.bottleneck, Bottleneck::DeviceDecode);
     assert!(
         decode.text.starts_with(
-            "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms per batch\n- the step waited 40 %"
+            "device-decode-bound\n- decoding takes 90% of the device's time, 90.00 ms per batch\n- the step waited 40%"
         ),
         "{}",
         decode.text
@@ -67,9 +67,8 @@ fn streams_that_are_always_busy_are_named() {
     let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
     assert_eq!(copy.bottleneck, Bottleneck::Copy);
     assert!(
-        copy.text.starts_with(
-            "copy-bound\n- the copy stream is busy 92 % of the time, at 25.0 GB/s\n- the step waited 40 %"
-        ),
+        copy.text
+            .starts_with("copy-bound\n- the copy stream is busy 92% of the time, at 25.0 GB/s\n- the step waited 40%"),
         "{copy}"
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
@@ -87,7 +86,7 @@ fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
     let verdict = stats.verdict();
     assert_eq!(verdict.bottleneck, Bottleneck::Step, "{verdict}");
-    assert!(verdict.text.contains("the step waited 1 % of the time\n- a step takes 99.0 ms"), "{verdict}");
+    assert!(verdict.text.contains("the step waited 1% of the time\n- a step takes 99.0 ms"), "{verdict}");
     let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
     assert_ne!(untimed.verdict().bottleneck, Bottleneck::Step, "three timed batches are too few");
 }
@@ -138,7 +137,7 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().bottleneck, Bottleneck::Unclear);
 }
 
-/// The statistics were measured on a dataset in which 1 % of the photographs have 7 to 24
+/// The statistics were measured on a dataset in which 1% of the photographs have 7 to 24
 /// megapixels. Sixteen workers prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the
 /// largest photographs.
 #[test]
@@ -168,7 +167,7 @@ fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
     let words = [
         "limited by rare slow samples\n- sample 8 (key8) of 9.00 MB takes 140.0 ms, most of it in decode; \
          a typical sample has 0.11 MB and takes 0.07 ms",
-        "\n- during 85 % of the wait, all batches prefetched after the missing one were complete",
+        "\n- during 85% of the wait, all batches prefetched after the missing one were complete",
         "\n- shrink large images with `warpfeed pack --max-side`, drop them (`stats.slowest`), or raise prefetch above 2",
     ];
     assert!(words.iter().all(|words| verdict.text.contains(words)), "{verdict}");
@@ -226,7 +225,7 @@ fn each_rule_gives_its_verdict() {
         (
             Bottleneck::EpochStart,
             Stats { epochs: 10, start_wait_seconds: 3.0, ..loader() },
-            "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
+            "75% of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
         ),
         (Bottleneck::Slots, Stats { slot_wait: stage(100, 3.0, 0), ..loader() }, "prefetch(3) instead of 2"),
     ];
@@ -248,14 +247,14 @@ fn running_and_waiting_time_add_up() {
     // Workers are busy for 36 s and wait for a core for 18 s of that time.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
-        let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free core";
+        let words = "workers were running 50% of their busy time; for the rest they were waiting for a free core";
         assert!(text.contains(words), "{text}");
     }
     let text = running(9.0, 18.0);
-    let words = "workers were running 25 % of their busy time, waiting for a free core 50 %, and blocked for the rest";
+    let words = "workers were running 25% of their busy time, waiting for a free core 50%, and blocked for the rest";
     assert!(text.contains(words), "{text}");
-    assert!(running(9.0, 100.0).contains("running 0 % of their busy time; for the rest they were waiting"));
-    assert!(running(9.0, 0.0).contains("running 25 % of their busy time; for the rest they were blocked"));
+    assert!(running(9.0, 100.0).contains("running 0% of their busy time; for the rest they were waiting"));
+    assert!(running(9.0, 0.0).contains("running 25% of their busy time; for the rest they were blocked"));
     assert!(!running(36.0, 0.0).contains("busy time"), "no line about waiting");
 }
 
@@ -267,7 +266,7 @@ fn a_larger_cache_is_advised_only_if_the_cache_is_full() {
                 (1600, 4800, images, bytes, 1000);
         });
         let stats = Stats { decode: stage(6400, 30.0, 0), decoded_cache: Some(cache), epochs, ..loader() };
-        stats.verdict().text.contains("had 25 % of the images: a larger cache_decoded would help")
+        stats.verdict().text.contains("had 25% of the images: a larger cache_decoded would help")
     };
     assert!(advised(10, 950, 2));
     assert!(!advised(10, 500, 2), "there is space for further images");
@@ -280,7 +279,7 @@ fn packing_is_advised_only_for_plain_jpegs() {
     let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
     let plain = Stats { jpegs_without_restart_markers: 6400, ..busy.clone() }.verdict();
     assert_eq!(plain.bottleneck, Bottleneck::Decode);
-    let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
+    let words = "100% of the samples are JPEGs without restart markers: `warpfeed pack`";
     assert!(plain.text.contains(words) && plain.text.contains("about 1.7 times as fast"), "{plain}");
     let packed = busy.verdict();
     assert_eq!(packed.bottleneck, Bottleneck::Decode);
@@ -326,7 +325,7 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     let verdict = busy.verdict();
     assert_eq!(verdict.bottleneck, Bottleneck::Decode);
     let words =
-        "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
+        "40% of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
     assert!(verdict.text.contains(words), "{verdict}");
     assert!(!Stats { start_wait_seconds: 0.4, ..busy.clone() }.verdict().text.contains("repeat"));
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
@@ -405,10 +404,10 @@ fn waiting_for_a_store_is_network_bound() {
     let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
     let verdict = remote(usual.clone()).verdict();
     assert_eq!(verdict.bottleneck, Bottleneck::Network);
-    let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
+    let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40% of the time\n\
                 - 100.0 MB/s in 900 requests/s, 100.0 in flight on average; first byte after 10 ms (p99 10 ms)\n\
                 - 9000 requests: 0 retried, 0 hedged, 0 refused\n\
-                - 99.0 % of the received bytes were read\n\
+                - 99.0% of the received bytes were read\n\
                 - a request has 111 KB on average: `shuffle_window` combines neighbors into requests of up to 4 MiB\n\
                 - a local disk cache would serve later epochs";
     assert_eq!(verdict.text, text);
@@ -416,13 +415,13 @@ fn waiting_for_a_store_is_network_bound() {
     let large = but(|network| network.received_bytes = 20_000_000_000);
     assert!(!advised(large, "shuffle_window"));
     let (refused, region) =
-        ("the server refused 5 % of the requests: more prefixes", "a machine in the region of the store");
+        ("the server refused 5% of the requests: more prefixes", "a machine in the region of the store");
     assert!(advised(but(|network| network.refusals = 450), refused));
     assert!(!advised(usual.clone(), "the server refused") && !advised(usual.clone(), region));
     assert!(advised(but(|network| network.time_to_first_byte = stage(9_000, 900.0, 0)), region));
     let cached = but(|network| (network.has_cache, network.disk_bytes) = (true, 330_000_000));
-    assert!(advised(cached.clone(), "a larger cache would serve more than 25 % of the bytes"));
-    assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
+    assert!(advised(cached.clone(), "a larger cache would serve more than 25% of the bytes"));
+    assert!(advised(cached, "25.0% of the samples' bytes came from the cache (memory 0.0%, folder 25.0%)"));
     assert!(!advised(usual.clone(), "few requests"));
     let mut few = remote(usual.clone());
     few.network.as_mut().unwrap().responses = stage(9_000, 50.0, 1 << 30);
@@ -448,7 +447,7 @@ fn the_table_has_slot_waits_and_process_counters() {
     let slot = table.lines().find(|line| line.starts_with("  slot wait ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();
     assert_eq!(cells[2..6], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
-    assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
+    assert!(slot.ends_with(" 25.0% the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
     assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");
     let table = Stats { slot_wait: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();

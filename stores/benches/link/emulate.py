@@ -10,7 +10,7 @@ card. Such a train of segments has a single header here, so the rate counts almo
 bytes. For a distant client, the kernel makes short trains of two segments, to spare router buffers.
 Forwarding these short trains used most of a core, which left too little CPU time for the loaders. Both
 namespaces therefore make long trains (`tcp_tso_rtt_log`), as for a nearby client. On a busy machine
-with two cores, 64 requests in flight at 30 ms used 80 % of the link without this setting, and 99.9 %
+with two cores, 64 requests in flight at 30 ms used 80% of the link without this setting, and 99.9%
 with it.
 """
 

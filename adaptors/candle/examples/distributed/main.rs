@@ -134,8 +134,8 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         if rank.rank == 0 {
             let stats = batches.stats().since(&before);
             println!(
-                "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s on {} devices, rank 0 waited \
-                 {:.1} % of the time",
+                "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1}%, {:.0} images/s on {} devices, rank 0 waited \
+                 {:.1}% of the time",
                 100.0 * held_out_accuracy,
                 (count * GLOBAL_BATCH) as f64 / seconds,
                 rank.world_size,
@@ -147,7 +147,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let expected = MIN_ACCURACY_OVER_CHANCE / classes as f64;
     if held_out_accuracy <= expected {
         return Err(format!(
-            "the held-out accuracy is {:.1} %: expected more than {:.1} %",
+            "the held-out accuracy is {:.1}%: expected more than {:.1}%",
             100.0 * held_out_accuracy,
             100.0 * expected
         )

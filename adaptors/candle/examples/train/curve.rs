@@ -33,7 +33,7 @@ pub(crate) fn draw(path: &Path, measured: &Measurements) -> ImageResult<()> {
         let (left, y) = position(0.0, fraction);
         draw_line(&mut image, (left, y), (left + width, y), GRID);
         draw_text(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * fraction), LOSS);
-        draw_text(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * fraction), ACCURACY);
+        draw_text(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0}%", 100.0 * fraction), ACCURACY);
         let (x, bottom) = position(steps * fraction, 0.0);
         draw_line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
         draw_text(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * fraction), INK);

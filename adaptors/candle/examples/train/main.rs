@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     let learned = accuracy > MIN_ACCURACY;
     if generated && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * MIN_ACCURACY);
-        return Err(format!("the held-out accuracy is {reached:.1} %: expected more than {expected:.1} %").into());
+        return Err(format!("the held-out accuracy is {reached:.1}%: expected more than {expected:.1}%").into());
     }
     Ok(())
 }

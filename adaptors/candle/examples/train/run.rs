@@ -144,7 +144,7 @@ fn train<B: ToCandle>(
         saved::save(&settings.checkpoint, batches.checkpoint(), &measured, &sgd)?;
         let epoch_losses = &measured.losses[first..];
         println!(
-            "epoch {number}: loss {:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
+            "epoch {number}: loss {:.3}, held-out accuracy {:.1}%, {:.0} images/s, waited {:.1}% of the time",
             epoch_losses.iter().sum::<f32>() / epoch_losses.len().max(1) as f32,
             100.0 * accuracy,
             (epoch_losses.len() * settings.batch) as f64 / seconds,

@@ -200,7 +200,7 @@ fn the_table_in_the_documentation_is_current() {
     let mut table =
         "| torchvision's function | cases | equal levels | largest difference |\n|---|---|---|---|\n".to_owned();
     for (name, (cases, equal, total, max_difference)) in rows {
-        let share = if equal == total { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / total as f64) };
+        let share = if equal == total { "all".into() } else { format!("{:.3}%", equal as f64 * 100.0 / total as f64) };
         table += &format!("| {name} | {cases} | {share} | {max_difference} |\n");
     }
     generated_files::check_part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
