@@ -66,7 +66,7 @@ def kernel_resources(ptxas, capability):
 def occupancy(program, capability, registers, shared, block):
     command = [program, "occupancy", "--regs", str(registers), "--smem", str(shared), "--cc", capability]
     table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(re.search(rf"^ +{block} .*?([\d.]+) %", table, re.M)[1])
+    return float(re.search(rf"^ +{block} .*?([\d.]+)%", table, re.M)[1])
 
 
 def rows(ptxas, program):

@@ -121,7 +121,7 @@ def training():
     def cell(feed, n):
         if feed is None:
             return ""
-        share = group.ratio(f"resnet18/{feed}/{n}", f"resnet18/repeated/{n}", "{:.1%}").replace("%", " %")
+        share = group.ratio(f"resnet18/{feed}/{n}", f"resnet18/repeated/{n}", "{:.1%}")
         rate = group.cell(f"resnet18/{feed}/{n}")
         return f"{rate}, {share}" if rate and feed != "repeated" else rate
 

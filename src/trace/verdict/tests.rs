@@ -340,8 +340,8 @@ fn every_share_is_from_0_to_1() {
         max * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
-        let numbers = text.split(" %").map(|before| before.rsplit([' ', '(']).next().unwrap().parse::<f64>());
-        numbers.filter_map(Result::ok).collect()
+        let numbers = text.rsplit('%').skip(1).map(|before| before.rsplit([' ', '(']).next().unwrap().parse::<f64>());
+        numbers.map(Result::unwrap).collect()
     };
     let (mut limits, mut both) = (std::collections::HashSet::new(), 0);
     for _ in 0..20_000 {
