@@ -10,6 +10,7 @@
 
 mod net;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use warpfeed::pack::Pack;
@@ -86,21 +87,26 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     let total = batches.num_batches(epoch);
     let start_stats = batches.stats();
     let (mut sum, mut count) = (0.0, 0_u16);
+    let shows_progress = std::io::stderr().is_terminal();
     let mut epoch = batches.epoch(epoch);
     while let Some(batch) = epoch.next() {
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader delivers f32");
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
-        let stats = epoch.stats().since(&start_stats);
-        eprint!(
-            "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1}% of the time, loss {:.3}\x1b[K",
-            stats.samples_per_second(),
-            100.0 * stats.stall_fraction(),
-            sum / f32::from(count)
-        );
+        if shows_progress {
+            let stats = epoch.stats().since(&start_stats);
+            eprint!(
+                "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1}% of the time, loss {:.3}\x1b[K",
+                stats.samples_per_second(),
+                100.0 * stats.stall_fraction(),
+                sum / f32::from(count)
+            );
+        }
     }
-    eprintln!();
+    if shows_progress {
+        eprintln!();
+    }
     Ok(sum / f32::from(count))
 }
 
