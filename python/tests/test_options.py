@@ -422,7 +422,7 @@ def test_a_string_is_not_a_list_of_characters(make: Any, message: str) -> None:
 
 def test_loaders_and_decoders_share_their_options() -> None:
     loader, decoder = _options.option_types(Loader.__init__), _options.option_types(Decoder.__init__)
-    assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued", "geometry"}
+    assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued", "max_in_flight", "geometry"}
     assert {name: loader[name] for name in decoder if name in loader} == {
         name: types for name, types in decoder.items() if name in loader
     }
