@@ -98,6 +98,7 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
             "X" => {
                 let (begin, length) = (event["ts"].as_f64(), event["dur"].as_f64());
                 if let (Some(begin), Some(length)) = (begin, length) {
+                    names.entry(row).or_insert_with(|| format!("thread {}", row.1));
                     spans.push((begin, begin + length, row, event));
                 }
             }
@@ -134,4 +135,19 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
         .filter(|row| row["spans"].as_array().is_some_and(|spans| !spans.is_empty()))
         .collect();
     Ok(json!({ "rows": rows, "from": first_begin, "to": last_end, "left_out": left_out }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_threads_without_names_are_shown() {
+        let span = |tid: u64| json!({ "ph": "X", "pid": 1, "tid": tid, "name": "read", "ts": 5.0, "dur": 2.0 });
+        let name = json!({ "ph": "M", "pid": 1, "tid": 8, "name": "thread_name", "args": { "name": "worker" } });
+        let trace = json!({ "traceEvents": [span(7), span(8), name] });
+        let rows = timeline(&trace, Path::new("trace.json")).unwrap()["rows"].clone();
+        let spans = json!([["read", 5.0, 7.0, 0, ""]]);
+        assert_eq!(rows, json!([{ "name": "thread 7", "spans": spans }, { "name": "worker", "spans": spans }]));
+    }
 }
