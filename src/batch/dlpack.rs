@@ -213,7 +213,8 @@ impl DlpackTensor {
         }
     }
 
-    /// Moving a vector does not move its elements, so the addresses in the description stay valid.
+    /// Leaks the owner of the tensor. Moving a vector does not move its elements, so the addresses
+    /// in the description stay valid.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))

@@ -6,17 +6,17 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// Which batches to deliver. A **run** delivers the batches of one epoch, and then of every epoch
-/// that is prepared in advance.
+/// Describes a **run**, which delivers the batches of one epoch, and then of every epoch that is
+/// prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunPlan {
-    /// Number of the run, starting at 1.
+    /// ID of the run, starting at 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
-    /// Number of batches in the epoch that the run has begun last: at first, the epoch of `first`.
+    /// Number of batches in the run's current epoch, which is initially the epoch of `first`.
     pub(crate) batch_count: u64,
-    /// Whether the run repeats the epoch of `first` instead of continuing with the next epoch. True
-    /// if the program begins the epoch that it finished last.
+    /// True if the run repeats the epoch of `first` instead of continuing with the next epoch,
+    /// because the program begins the epoch that it finished last.
     pub(crate) repeats_epoch: bool,
     /// Epochs from this one on are not prepared in advance.
     pub(crate) epoch_limit: u64,
@@ -53,7 +53,8 @@ impl RunPlan {
 
 /// A wait for the next batch. The caller can give up and continue the wait in a later call.
 pub(crate) struct Wait<'a> {
-    /// When the wait began. The time between calls is added, so that only time inside calls counts.
+    /// Start of the wait, moved forward by the time between calls, so that only time inside calls
+    /// counts.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
@@ -90,7 +91,7 @@ pub(crate) trait Feed: Send {
     /// Returns the position of the run's next batch, or `None` if no run is in progress.
     fn position(&self) -> Option<BatchIndex>;
 
-    /// Like [`next`](Feed::next), but leaves it to `next` to end the run.
+    /// Like [`next`](Feed::next), but does not end the run.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
     fn stop(&mut self);
@@ -111,23 +112,23 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Reports the number of batches on the device that the program has not taken. A device's ring
-    /// calls this function each time it receives a batch, which itself does not count.
+    /// Reports how many batches on the device the program has not received. A device's ring calls
+    /// this function for each batch that it receives, and does not count that batch.
     fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// Returns the start of the delay that the loader has caused, for a batch that was requested at
-    /// `requested` and has just arrived. Time during which the loader waits for device work of the
-    /// consumer does not count.
+    /// Returns when the loader began to delay a batch that was requested at `requested` and has
+    /// just arrived. Time during which the loader waits for the consumer's device work does not
+    /// count.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }
 }
 
-/// Returns whether the run continues after `e`. The consumer can then drop a batch or end its graph
-/// capture, and request the batch again.
+/// Returns whether the run continues after `e`. The consumer can then drop a batch that it holds,
+/// or end its graph capture, and try again.
 pub(crate) fn is_recoverable(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }

@@ -30,7 +30,7 @@ pub struct HostBatch {
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<FreeSlot>,
-    /// Number of slots whose batches the consumer has not dropped.
+    /// Number of batches that the consumer has not dropped.
     pub(crate) consumer_slots: Arc<AtomicUsize>,
     /// `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<FreeSlot>>>,
@@ -42,14 +42,14 @@ pub(crate) struct SlotReturn {
 pub(crate) trait Keeper<T>: Send + Sync {
     fn keep(&self, slot: T);
 
-    /// Tells the keeper whether the consumer is waiting for a batch. While it waits, the keeper
-    /// releases slots as early as possible. Returns the error of a device that has failed and may
-    /// still be reading slots, if any.
+    /// Tells the keeper whether the consumer is waiting for a batch. While the consumer waits, the
+    /// keeper releases slots as early as possible. Returns the error of a device that has failed
+    /// and may still be reading slots, if any.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
     fn kept_slots(&self) -> usize;
 
-    /// During a CUDA graph capture, events cannot be recorded.
+    /// Returns whether slots cannot be released because a CUDA graph is being captured.
     fn is_blocked_by_capture(&self) -> bool;
 
     /// Returns when the last slot was released, or when the keeper was created. `None` while a slot
@@ -141,7 +141,7 @@ impl HostBatch {
     }
 
     /// Returns the cumulative lengths of the documents in the field `name`, and the maximum length
-    /// of a document. `None` unless this is a [`Packed`](crate::field::Packed) or
+    /// of a document. Returns `None` unless the field is a [`Packed`](crate::field::Packed) or
     /// [`Patches`](crate::field::Patches) field.
     ///
     /// The cumulative lengths are 0, followed by the end of each document in the concatenated rows,

@@ -22,29 +22,29 @@ pub struct BatchInfo {
 /// Metadata of the batch as a whole. The coordinator sets it, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// The run of the batch. If it is not the current run, the batch is canceled.
+    /// ID of the run that requested the batch. A batch of an earlier run is canceled.
     pub(crate) run: u64,
     /// Index within the run, starting at 0.
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
     /// Index within the epoch.
     pub(crate) batch_index: u64,
-    /// Position of the run's next batch, or `None` if this is the last one. After the last batch of
-    /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
-    /// impossible to prepare.
+    /// Position of the run's next batch, or `None` if the run ends after this batch. At the end of
+    /// an epoch, the next batch is the first of the next epoch, even if preparing that epoch later
+    /// fails.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema. It depends only on `epoch` and `batch_index`.
+    /// Index of the batch's schema variant, which depends only on `epoch` and `batch_index`.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
     /// `None` if the samples are not mixed.
     pub(crate) mixing: Option<Mixing>,
-    /// Whether the batch has labels: a sample has a label, or the loader delivers missing labels as
-    /// -1. Set by the worker that finishes the batch.
+    /// True if a sample has a label, or if the loader delivers missing labels as -1. Set by the
+    /// worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes of the decode kernels, for each image field that a device may decode, or `None`
-    /// if it decodes no sample of the field. Set by the worker that finishes the batch.
+    /// Launch sizes of the decode kernels for each image field that a device may decode. `None` if
+    /// the device decodes no sample of the field. Set by the worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
-    /// For each packed span, its index and the length of its first axis. Set by the worker that
+    /// Index and first-axis length of each span whose rows are packed. Set by the worker that
     /// finishes the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// Replaces the default cause in the error message if the samples have no labels.
+    /// Cause to report instead of the default if the batch has no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) image_area: Rect,
@@ -61,8 +61,8 @@ pub(crate) struct SampleInfo {
     /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
     pub(crate) damaged: u32,
-    /// How many of the damaged images were decoded by fields such as patches. Such images are never
-    /// decoded again.
+    /// Number of damaged images in fields such as patches, which workers decode only once. Other
+    /// images may be decoded again if a device cannot decode them.
     pub(crate) damaged_in_fields: u32,
     /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
@@ -100,7 +100,8 @@ impl SampleInfo {
     }
 }
 
-/// Maxima and sums over a batch's images that a device decodes. They set the kernels' launch sizes.
+/// Statistics of the images in a batch that a device decodes. They determine the kernels' launch
+/// sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) segments: u32,
@@ -108,14 +109,14 @@ pub(crate) struct Largest {
     pub(crate) longest: u32,
     /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,
-    /// Number of blocks of coefficients up to the end of the last image.
+    /// Largest end offset of an image, in blocks of coefficients.
     pub(crate) blocks: usize,
-    /// Number of encoded bytes of the images that have at least `DecodeOps::LARGE_BYTES`.
+    /// Total encoded size in bytes of JPEGs of at least `DecodeOps::LARGE_BYTES`.
     pub(crate) large_bytes: usize,
-    /// Number of blocks of the images that have at least `DecodeOps::LARGE_BLOCKS`.
+    /// Total number of blocks in images of at least `DecodeOps::LARGE_BLOCKS`.
     pub(crate) large_blocks: usize,
     pub(crate) turned: bool,
-    /// Whether a record is a copy that replaces a failed sample.
+    /// True if a sample is a copy that replaces a failed sample.
     pub(crate) copied: bool,
 }
 
@@ -125,7 +126,7 @@ impl BatchInfo {
         BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
     }
 
-    /// Returns the number of samples, N.
+    /// Returns the number of samples in the batch.
     #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
     pub fn len(&self) -> usize {
         self.header.entries.len()
@@ -153,8 +154,8 @@ impl BatchInfo {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
 
-    /// Returns the text of each sample in the field `name`, or `None` if this is not a
-    /// [`Text`](crate::field::Text) field. A failed sample without a replacement has an empty text.
+    /// Returns the text of each sample in the [`Text`](crate::field::Text) field `name`, or `None`
+    /// if no sample has such a text. A failed sample without a replacement has an empty text.
     pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
         let samples = &self.samples[..self.len()];
         let is_known = samples.iter().any(|sample| sample.text(name).is_some());
@@ -172,18 +173,19 @@ impl BatchInfo {
     /// Returns where each output image shows the source image, before geometric effects.
     ///
     /// The rectangle is smaller than the output image if images keep their own sizes
-    /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is
-    /// the whole output image if that image is a mosaic, or if a
+    /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is the
+    /// whole output image if that image is a mosaic, or if a
     /// [`Transform`](crate::transform::Transform) received the whole image. It is empty in a loader
     /// without images, and has no meaning for a failed sample without a replacement. If there are
-    /// several image fields, it refers to the first image field without its own augmentation.
+    /// several image fields, the rectangle refers to the first image field without its own
+    /// augmentation.
     pub fn image_areas(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.image_area)
     }
 
     /// Returns the error of the sample in `row`, if the sample failed. In a batch of a
     /// [`Decoder`](crate::Decoder), the row of a failed sample contains a black image. With
-    /// [`OnError::Skip`](crate::OnError::Skip), it contains the replacement.
+    /// [`OnError::Skip`](crate::OnError::Skip), the row contains the replacement.
     pub fn error(&self, row: usize) -> Option<&Error> {
         self.samples[..self.len()].get(row)?.fault.as_ref()
     }
@@ -203,14 +205,14 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the batch lacks the loader's field with role `role`. It lacks labels if none
-    /// of its samples has a label, unless the loader delivers missing labels as -1.
+    /// Returns whether the field with this role is absent from the batch. Labels are absent if no
+    /// sample has a label and the loader does not deliver missing labels as -1.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }
 
-    /// Returns the lengths of a span's first axis and of the others. `row` is the shape of one
-    /// sample.
+    /// Returns the length of a span's first axis, and the lengths of its other axes. `row` is the
+    /// shape of one sample.
     pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
         match self.header.packed.iter().find(|(packed, _)| *packed == span) {
             Some((_, len)) => (*len, &row[1..]),
@@ -218,8 +220,8 @@ impl BatchInfo {
         }
     }
 
-    /// Returns `field`, the index of the label field. Fails if there is no such field, or if the
-    /// samples have no labels.
+    /// Returns `field`, the index of the label field, if the batch has labels. Fails if `field` is
+    /// `None` or the batch has no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
         if self.header.labeled {

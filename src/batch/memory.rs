@@ -33,7 +33,7 @@ impl SlotMemory {
         Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
-    /// Wraps `len` bytes of page-locked memory at `base`. Dropping `owner` frees them.
+    /// Wraps `len` bytes of page-locked memory at `base`. Dropping `owner` frees the memory.
     ///
     /// # Safety
     /// Invariant 1 must hold for `base`, `len` and `owner`.
@@ -62,7 +62,7 @@ struct Heap {
     layout: Layout,
 }
 
-/// Some system calls require whole pages.
+/// Alignment of the memory in bytes. Some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 

@@ -5,12 +5,12 @@ use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{AnyValueEffect, Mixing};
 
-/// Mixes each image of a batch with its partner: the previous image or, for the first image, the
-/// last one. `effects(i)` returns the effects on values of image `i`. `scratch_image` is scratch
-/// memory for one image, and `last_image` for a copy of the last image.
+/// Mixes each image of a batch with the previous image, and the first image with the last one.
+/// `effects(i)` returns the effects on the values of image `i`. `scratch_image` is scratch memory
+/// for one image, and `last_image` for a copy of the last image.
 ///
-/// Each row of `images` starts with the image as `u8` HWC, which is never larger than the image in
-/// its final type. This allows mixing the unrounded images in place.
+/// Initially, each row of `images` begins with the image as `u8` HWC, which is never larger than
+/// the image in its final type. The images can therefore be mixed in place before they are rounded.
 ///
 /// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect or
 /// of CutMix is not inside its image.
@@ -34,7 +34,7 @@ pub(crate) fn mix<E: AsRef<[AnyValueEffect]>>(
     last_image.clear();
     last_image
         .extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image_bytes }]);
-    // Mix the last image first, so that each partner is still unmixed when it is needed.
+    // Mix the last image first, so that the previous image is still unmixed.
     for index in (0..count).rev() {
         scratch_image.copy_from_slice(&images[index * row_bytes..][..image_bytes]);
         let (earlier_rows, later_rows) = images.split_at_mut(index * row_bytes);

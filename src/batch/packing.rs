@@ -6,7 +6,7 @@
 use super::slot::FilledSlot;
 use super::{Role, Span};
 
-/// Number of values of a grid: time, height and width.
+/// Number of axes of a grid (time, height and width).
 const AXES: usize = 3;
 
 impl FilledSlot {
@@ -54,7 +54,8 @@ impl FilledSlot {
         let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved_rows = 0;
         for number in 0..self.len() {
-            // When rows move toward the end, start with the last sample, to overwrite no row.
+            // When rows move toward the end, start with the last sample, so that no row is
+            // overwritten.
             let sample = if is_packing { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
             let packed_offset = if is_packing { moved_rows } else { total_rows - moved_rows - count } * row_bytes;
@@ -80,7 +81,8 @@ impl FilledSlot {
         out.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(out, end)| *out = end.to_ne_bytes());
     }
 
-    /// Sets the counts of failed samples without a replacement to 0: their rows may be unwritten.
+    /// Sets the counts of failed samples without a replacement to 0, because their rows may be
+    /// unwritten.
     fn clear_failed(&mut self, counts: usize) {
         for sample in 0..self.len() {
             if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {

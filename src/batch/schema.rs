@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Dtype {
-    /// 8-bit unsigned integer. Images of this type are not normalized: their values are 0 to 255.
+    /// 8-bit unsigned integer. Images of this type are not normalized, so their values are 0 to
+    /// 255.
     U8,
     /// 32-bit float.
     F32,
@@ -93,7 +94,7 @@ pub struct Normalize {
 impl Normalize {
     /// Mean and standard deviation of ImageNet, as in torchvision's reference training scripts.
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
-    /// Scales pixels to `pixel / 255`: the mean is 0 and the standard deviation is 1.
+    /// Scales pixels to `pixel / 255`, with a mean of 0 and a standard deviation of 1.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
     /// Returns the scale and the bias of each channel. The fused multiply-add
@@ -115,9 +116,9 @@ impl Normalize {
         Ok(())
     }
 
-    /// Fails if the values seem to be on a scale of 0 to 255: pixels from 0 to 1 cannot have a mean
-    /// above 1, or a standard deviation above 0.5. A std of up to 1 is accepted, because 1 is a
-    /// common way to disable scaling.
+    /// Fails if the values seem to be on a scale of 0 to 255, because pixels from 0 to 1 cannot
+    /// have a mean above 1, or a standard deviation above 0.5. A std of up to 1 is accepted,
+    /// because 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
@@ -168,10 +169,10 @@ pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 pub(crate) enum Role {
     /// A field that is delivered unchanged.
     Plain,
-    /// The labels, which are delivered if the samples of the batch have labels.
+    /// The labels. Not delivered in a batch without labels.
     Label,
-    /// An image field. For a device, it is `u8` (H, W, 3), and the device converts it to its final
-    /// type.
+    /// An image field. If a device converts the images to their final type, they are `u8` (H, W,
+    /// 3).
     Image,
     /// A field with a variable number of elements along its first axis. Span `counts` contains the
     /// number of elements of each sample, as i64. The worker that finishes a batch closes the gaps.
@@ -180,10 +181,11 @@ pub(crate) enum Role {
     CuSeqlens { grids: usize },
     /// A row with one element per class.
     SoftLabels,
-    /// One record per image, or per frame of a clip: the effects and the mixing that the device, or
-    /// the worker that mixes, applies to the image in span `of`. Not delivered.
+    /// One record per image, or per frame of a clip, with the effects and the mixing of the image
+    /// in span `of`. Not delivered.
     Records { of: usize },
-    /// One record per image or frame: how a device decodes the images in span `of`. Not delivered.
+    /// One record per image or frame, which tells a device how to decode the image in span `of`.
+    /// Not delivered.
     Decoding { of: usize },
     /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
     /// a large sample may use the space that small ones leave. The device has space for an average
@@ -228,7 +230,8 @@ pub(crate) struct Span {
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Fails if the buffer would be larger than the address space.
+    /// Lays out `arrays` for `batch` samples. Fails if the buffer would be larger than the address
+    /// space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -274,9 +277,9 @@ impl Schema {
 }
 
 impl Schemas {
-    /// `variants` contains the maximum number of samples in a batch and the arrays for each
-    /// variant, and must not be empty. Fails if a variant is too large, or if the arrays differ in
-    /// more than the lengths of axes.
+    /// Lays out each variant, given by its maximum number of samples and its arrays. There must be
+    /// at least one variant. Fails if a variant is too large, or if the arrays differ in more than
+    /// the lengths of axes.
     pub(crate) fn new(variants: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
         let schemas =
             variants.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;

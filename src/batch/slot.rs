@@ -18,7 +18,7 @@
 //!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
 //!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
-//!    batch's schema. Only the holder of a [`FreeSlot`] writes it.
+//!    batch's schema. Only the holder of a [`FreeSlot`] writes `variant`.
 //! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
 //!    the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
 //!    everything that the other parts wrote.
@@ -166,7 +166,8 @@ impl SlotPart {
     }
 
     /// Reserves `len` bytes for encoded data, and `blocks` blocks of coefficients. Returns the
-    /// bytes' offset, the index of the first block, and the bytes, or `None` without enough space.
+    /// bytes' offset, the index of the first block, and the bytes, or `None` if there is not enough
+    /// space.
     pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
@@ -273,8 +274,8 @@ impl FilledSlot {
         &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of a span: only the reserved bytes if the span contains encoded data, and
-    /// only the packed bytes for a packed field.
+    /// Returns the bytes of a span. For encoded data, returns only the reserved bytes, and for a
+    /// packed field, only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
@@ -291,7 +292,7 @@ impl FilledSlot {
         &rows[..len * row_shape.iter().product::<usize>() * field.dtype.bytes()]
     }
 
-    /// For callers that may write to the bytes.
+    /// Returns the address of a span, for callers that may write to its bytes.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }

@@ -4,11 +4,12 @@ use super::fused::mul_add;
 
 /// Writes the soft label of one sample to `row`, which has one element per class.
 ///
-/// The element of class `label` is 1. If the sample is mixed with a partner `(partner_label,
-/// weight)`, the element of class `label` is `weight` instead, and the element of class
-/// `partner_label` is `1 - weight`. If both labels are equal, their class gets the sum. Then the
-/// fraction `smoothing` is spread evenly over all classes. The result equals torchvision's MixUp on
-/// one-hot labels, followed by label smoothing. A label that is not a class contributes nothing.
+/// The element of class `label` is 1. If the sample is mixed with a second sample, `partner`
+/// contains the second label and a weight. The element of class `label` is then the weight, and the
+/// element of the second class is 1 minus the weight. If both labels are equal, their class gets
+/// the sum. Then the fraction `smoothing` is spread evenly over all classes. The result equals
+/// torchvision's MixUp on one-hot labels, followed by label smoothing. A label that is not a class
+/// contributes nothing.
 pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let indicator = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };

@@ -1,4 +1,5 @@
-//! [`Destination`]: the files of a packed dataset in a local folder or in an object store.
+//! [`Destination`] reads and writes the files of a packed dataset in a local folder or in an object
+//! store.
 //!
 //! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Packs with
 //! different plans write different files.
@@ -90,8 +91,8 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock. Stores have no lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the checked `shards` of `plan` to their final names if shards are staged, removes
-    /// the shards `old_shards` of an old dataset, and writes the manifest.
+    /// Removes the shards `old_shards` of an old dataset, renames the checked `shards` of `plan` to
+    /// their final names if they are staged, and writes the manifest.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest>;
 }
 

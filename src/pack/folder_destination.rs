@@ -1,10 +1,10 @@
-//! [`FolderDestination`]: packs to a local folder.
+//! [`FolderDestination`] packs to a local folder.
 //!
 //! A process writes a shard under a unique name. The process then adds a hard link under the name
-//! of a complete shard: unlike a rename, a hard link cannot overwrite the shard of a concurrent
-//! process. If the file system does not support hard links, the process renames the shard. The
-//! journal of a part records its complete shards with their checksums. A lock file prevents
-//! concurrent merges if the file system supports locks.
+//! of a complete shard, because a hard link, unlike a rename, cannot overwrite the shard of a
+//! concurrent process. If the file system does not support hard links, the process renames the
+//! shard. The journal of a part records its complete shards with their checksums. A lock file
+//! prevents concurrent merges if the file system supports locks.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ pub(super) struct FolderDestination {
 }
 
 impl FolderDestination {
-    /// Suffixes replace the ending `.tar` of `target`, if any.
+    /// Creates the destination for `target`. Suffixes replace its ending `.tar`, if any.
     pub(super) fn new(target: &Path) -> Self {
         FolderDestination { names: ShardNames::new(target, true) }
     }
@@ -94,7 +94,7 @@ impl Destination for FolderDestination {
         Ok(Box::new(ShardFile { path, file, staged_path: self.path_of(&dest::staged_suffix(number, plan_id)) }))
     }
 
-    /// Appends an entry to the journal, which is not flushed to the disk: if an entry is lost, the
+    /// Appends an entry to the journal without flushing it to the disk. If an entry is lost, the
     /// shard is packed again.
     fn record_shard(&self, part: (u64, u64), _: u64, plan_id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.path_of(&dest::journal_suffix(part, plan_id));

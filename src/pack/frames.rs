@@ -1,5 +1,5 @@
-//! Packs a LeRobot dataset as a LeRobot dataset: copies its metadata, and provides its frames as a
-//! source.
+//! Copies the metadata of a LeRobot dataset, and provides its frames as a source, so that a pack of
+//! the frames is a LeRobot dataset.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,8 +30,9 @@ pub(super) fn frames_target(target: &Path) -> Result<PathBuf> {
 }
 
 /// Writes the metadata of `source` next to the frames at `target`, and returns the frames as a
-/// source. Several processes may do this at the same time. Fails if the name of `target` is not
-/// UTF-8, if the source is not a LeRobot dataset, or if a file exists with a different content.
+/// source. Several processes may call this function at the same time. Fails if the name of `target`
+/// is not UTF-8, if the source is not a LeRobot dataset, or if a file exists with a different
+/// content.
 pub(super) fn write_metadata(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name =

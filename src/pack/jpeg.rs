@@ -1,4 +1,4 @@
-//! [`repack_jpeg`]: rewrites a JPEG for fast crops.
+//! [`repack_jpeg`] rewrites a JPEG for fast crops.
 
 use crate::error::{Result, from_jpeg};
 
@@ -9,8 +9,8 @@ use crate::error::{Result, from_jpeg};
 /// # Errors
 /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the JPEG is lossless, arithmetic-coded,
 /// hierarchical or 12-bit, if an MCU would have more than 10 blocks, or if
-/// [`check`](crate::decode::check) finds damage, even if decoders tolerate it. After an error,
-/// `out` is unchanged.
+/// [`check`](crate::decode::check) finds damage, including damage that decoders tolerate. After an
+/// error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;

@@ -1,4 +1,4 @@
-//! [`LmdbWriter`]: writes an LMDB database.
+//! [`LmdbWriter`] writes an LMDB database.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Size of a transaction in bytes. Apart from the data, a commit writes only a few pages, so larger
-/// transactions would not be faster.
+/// A transaction is committed when it has this many bytes. Apart from the data, a commit writes
+/// only a few pages, so larger transactions would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Initial size of the map in bytes, which is doubled when the map is full.
+/// Initial size of the map in bytes. The size is doubled when the map is full.
 const FIRST_MAP_BYTES: usize = 64 << 20;
 
 /// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.
@@ -33,8 +33,8 @@ pub struct LmdbWriter {
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// The temporary folder. At the end, it is renamed to the target, or its data file replaces
-    /// the data file of an existing target. No other process writes to it.
+    /// The temporary folder. At the end, it is renamed to the target, or its data file replaces the
+    /// data file of an existing target. No other process writes to the folder.
     folder: PathBuf,
     options: WriteOptions,
     values: Vec<u8>,

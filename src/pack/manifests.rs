@@ -38,8 +38,8 @@ pub(super) struct Keys {
     pub(super) after: Option<String>,
 }
 
-/// The manifest of a dataset. Readers use only the version, and the name, the number of samples and
-/// the size of each shard.
+/// The manifest of a dataset. Readers use only the version, and each shard's name, number of
+/// samples and size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,

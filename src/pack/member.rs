@@ -4,13 +4,13 @@ use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK_BYTES: usize = 512;
-/// The end of a tar file: two blocks of zeros.
+/// The two blocks of zeros that end a tar file.
 pub(super) const END_BLOCKS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
 /// Maximum size in a ustar header, which has 11 octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
-/// Appends the members of `sample` to `out`. Returns the sample's stem: the path of its files
-/// without the extension. `previous_stem` is the stem of the previous sample in the shard.
+/// Appends the members of `sample` to `out`. Returns the sample's stem, which is the path of its
+/// files without the extension. `previous_stem` is the stem of the previous sample in the shard.
 ///
 /// Fails if the sample has neither fields nor a label, if the name of a field cannot be a file
 /// extension, or if the label is not a number. `out` may then contain some members.

@@ -1,4 +1,4 @@
-//! [`Merge`]: checks the parts of a dataset and combines them.
+//! [`Merge`] checks the parts of a dataset and combines them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -282,8 +282,8 @@ fn find_complete_division(
     Err(Error::config(causes.join("; ")).at_path(destination.target()))
 }
 
-/// Returns the numbers less than `part_count` that the sorted `complete_parts` lacks, in the syntax
-/// of SLURM arrays, such as `1,3-9,17`.
+/// Returns the indices of the missing parts in the syntax of SLURM arrays, such as `1,3-9,17`.
+/// `complete_parts` must be sorted.
 pub(super) fn missing_ranges(complete_parts: impl Iterator<Item = u64>, part_count: u64) -> String {
     let (mut ranges, mut next_part) = (Vec::new(), 0);
     for part in complete_parts.chain([part_count]) {
@@ -368,7 +368,7 @@ fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result
         .try_for_each(|suffix| destination.remove(suffix))?;
     destination.remove_attempts(&files.attempts)?;
     let mut suffixes = destination.suffixes()?;
-    // Remove these files last: if anything fails before, the merge can be run again.
+    // Remove these files last, so that the merge can be run again if anything fails before.
     for obsolete_suffix in [PLAN_SUFFIX, MERGE_SUFFIX] {
         if obsolete_suffix != PLAN_SUFFIX || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
             destination.remove(obsolete_suffix)?;

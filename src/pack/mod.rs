@@ -1,7 +1,7 @@
 //! Packs the samples of a source into files that are fast to read.
 //!
-//! A file with its final name is always complete: in a folder, an incomplete file has a name that
-//! ends in `.partial`, and in a store, an object appears when its upload is complete.
+//! A file with its final name is always complete. In a folder, an incomplete file has a name that
+//! ends in `.partial`. In a store, an object appears when its upload is complete.
 
 mod array;
 mod bad_images;

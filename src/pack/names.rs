@@ -1,4 +1,4 @@
-//! [`ShardNames`]: the file names of a dataset.
+//! [`ShardNames`] determines the file names of a dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Opens the [`Destination`] of a pack: a local folder or an object store.
+//! Opens the [`Destination`] of a pack, which is a local folder or an object store.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// `target` is a path or a URL. Suffixes replace the ending `.tar` of its name, if any.
+/// Opens the destination for `target`, a path or a URL. Suffixes replace its ending `.tar`, if any.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::parse(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),

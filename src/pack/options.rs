@@ -1,4 +1,4 @@
-//! [`Pack`]: the options of a pack, and their validation.
+//! [`Pack`] contains the options of a pack, and validates them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
 use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 
-/// Packs a dataset: writes the samples of a [`Source`] to an LMDB database, a tar file or tar
+/// Packs a dataset by writing the samples of a [`Source`] to an LMDB database, a tar file or tar
 /// shards.
 ///
 /// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
@@ -129,8 +129,9 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). It checks images of its
-    /// format for damage ([`Codec::damage`]), and decodes them if the [`Recode`] requires pixels.
+    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec checks images
+    /// of its format for damage ([`Codec::damage`]), and decodes them if the [`Recode`] requires
+    /// pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self
@@ -255,7 +256,7 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
+    /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset with
     /// episodes, statistics, and windows of several frames. Unless [`recode`](Pack::recode) is set,
     /// images and frames of videos are stored as JPEGs with quality 95. Without `frames(true)`,
     /// each frame becomes an independent sample.
@@ -277,9 +278,9 @@ impl<'a> Pack<'a> {
     /// [`shard_samples`](Pack::shard_samples).
     ///
     /// A file with its final name is always complete. If the target consists of shards, an
-    /// interrupted pack can be run again and continues after the last complete shard, and a
-    /// manifest, `OUT.manifest.json`, is written at the end. A
-    /// [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts the pack.
+    /// interrupted pack can be run again and continues after the last complete shard. A manifest,
+    /// `OUT.manifest.json`, is written at the end. A [`CancelToken`](crate::source::CancelToken) of
+    /// the calling thread interrupts the pack.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither

@@ -1,4 +1,4 @@
-//! [`Overview`]: the progress of all parts.
+//! [`Overview`] describes the progress of all parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

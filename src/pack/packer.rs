@@ -1,4 +1,4 @@
-//! [`Packer`]: packs one part of a dataset.
+//! [`Packer`] packs one part of a dataset.
 //!
 //! Any number of processes may pack the same part at the same time, and each may be killed at any
 //! time. The plan determines the bytes of every shard, so all copies of a shard are identical, and
@@ -102,7 +102,7 @@ impl Packer<'_> {
         Ok(entries)
     }
 
-    /// Removes the files that this part has left after a merge: its staged shards before
+    /// Removes the files that this part has left after a merge, which are its staged shards before
     /// `end_number`, its manifest and its journal.
     fn remove_part(&self, plan_id: &str, end_number: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
@@ -117,8 +117,8 @@ impl Packer<'_> {
     /// is set. Returns the manifest if the dataset of this plan is already complete.
     fn claim(&mut self) -> Result<Option<Manifest>> {
         let destination = self.destination;
-        // List the files first, then read the plan and then the manifest: shards are written after
-        // the plan, and a merge writes the manifest before it removes the plan.
+        // List the files first, then read the plan and then the manifest, because shards are
+        // written after the plan, and a merge writes the manifest before it removes the plan.
         let suffixes = destination.suffixes()?;
         let existing_plan = dest::read_plan(destination)?;
         match dest::read_manifest(destination)? {

@@ -21,8 +21,7 @@ use crate::source::{self, CancelToken, Source, is_stopped, run_with_token};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// Maximum size in bytes of the finished samples that wait. No new samples are started while their
-/// size exceeds this limit.
+/// No new samples are started while the finished samples that wait have at least this many bytes.
 const MAX_WAITING_BYTES: usize = 256 << 20;
 /// Maximum size in bytes of a sample's memory that is reused.
 const MAX_SPARE_BYTES: usize = 16 << 20;
@@ -108,8 +107,8 @@ impl Pipeline<'_> {
 
     /// Calls `on_sample` on the calling thread for each sample at `positions` of `selection`, in
     /// order, with the sample's index. After the first bad image, the remaining samples are read
-    /// only to count bad images, and the last argument of `on_sample` is `false`: do not write. The
-    /// error for bad images is returned after all samples have been read.
+    /// only to count bad images, and the last argument of `on_sample` is `false`, which means not
+    /// to write the sample. The error for bad images is returned after all samples have been read.
     pub(super) fn for_each(
         &self,
         selection: &Selection,

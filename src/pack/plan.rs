@@ -1,5 +1,5 @@
-//! [`Plan`]: determines which samples are packed, how images are recoded, and where shards begin.
-//! All processes that pack parts of a dataset have the same plan.
+//! [`Plan`] records which samples are packed, how images are recoded, and where shards begin. All
+//! processes that pack parts of a dataset must have equal plans.
 
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
-/// Number of samples that are read and recoded to compare sources and to estimate sizes.
+/// Maximum number of samples that are read and recoded to compare sources and to estimate sizes.
 const PROBE_COUNT: usize = 64;
 
-/// Only parts with the same plan are merged.
+/// Describes a pack. Parts can be merged only if their plans are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Version of the library, because versions may encode images differently.
+    /// Version of the library. Different versions may encode images differently.
     writer: String,
     pub(super) samples: u64,
     source: SourceId,
     recode: Value,
     pub(super) cut: ShardLimit,
-    /// How many times the complete dataset has been packed again with the same plan.
+    /// How many times the complete dataset was replaced by a pack that is otherwise equal.
     pub(super) repeated: u64,
 }
 
@@ -57,8 +57,8 @@ pub(super) enum ShardLimit {
 pub(super) enum ShardSize {
     Samples(u64),
     Bytes(u64),
-    /// Approximate size of a shard in bytes. It is converted to a number of samples, so that a
-    /// shard does not depend on earlier shards.
+    /// Approximate size of a shard in bytes. It is converted to a number of samples, so that the
+    /// boundaries of a shard do not depend on the sizes of earlier shards.
     AboutBytes(u64),
 }
 
@@ -110,7 +110,7 @@ impl Plan {
         })
     }
 
-    /// Returns whether the plans are equal except for `repeated`.
+    /// Returns whether the plans are equal, ignoring `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
@@ -119,8 +119,9 @@ impl Plan {
         to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// Returns the numbers of a part's shards. If shards are limited by their size in bytes, their
-    /// number is not known in advance, so one part contains all shards.
+    /// Returns the indices of a part's shards. If shards are limited by their size in bytes, the
+    /// number of shards is not known in advance, so there must be a single part, which gets every
+    /// index.
     pub(super) fn shard_numbers(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             ShardLimit::Samples(samples) => {

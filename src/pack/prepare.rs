@@ -1,4 +1,4 @@
-//! [`Preparer`]: reads, recodes and checks one sample.
+//! [`Preparer`] reads, recodes and checks one sample.
 
 use std::ops::Range;
 
@@ -127,7 +127,7 @@ pub(super) struct Preparer<'a> {
 }
 
 impl Preparer<'_> {
-    /// Converts a panic in the source or in a codec to an error.
+    /// Reads and recodes a sample. A panic in the source or in a codec becomes an error.
     pub(super) fn prepare(self, index: usize, mut prepared: PreparedSample) -> Result<PreparedSample> {
         let result = guarded(|| prepared.fill(self, index));
         result.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;

@@ -1,4 +1,4 @@
-//! [`Recode`]: how images are recoded.
+//! [`Recode`] selects how images are recoded.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -12,15 +12,14 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, resized_by_shorter_side};
 
-/// The codecs that decode encoded JPEGs, to compare their pixels. Custom codecs are excluded,
-/// because they may accept arbitrary bytes.
+/// Codecs that decode the encoded JPEGs, so that their pixels can be compared. Custom codecs are
+/// excluded, because they may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
-/// [`Pack::images`](super::Pack::images) names, by default the fields of
-/// [`Source::images`](crate::source::Source::images). If a field contains several
+/// Selects how [`Pack`](super::Pack) recodes the main image of each sample, and the images in the
+/// fields of [`Pack::images`](super::Pack::images). If a field contains several
 /// [`Frames`](crate::source::Frames), each frame is recoded. Other fields are not recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -174,7 +173,7 @@ impl Recode {
 }
 
 impl Scratch {
-    /// `output_size` returns the size of the result for the original size.
+    /// Decodes and resizes an image. `output_size` returns the output size for the original size.
     fn decode_resized(
         &mut self,
         (codecs, bytes): Image<'_>,

@@ -1,4 +1,4 @@
-//! [`Report`]: the result of a pack, and [`Progress`].
+//! [`Report`], the result of a pack, and [`Progress`].
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -84,7 +84,7 @@ pub struct Report {
     pub written: Written,
 }
 
-/// The counts of a report, for one shard.
+/// The counts of a report, for one or more shards.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -204,7 +204,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys. A hash takes eight bytes.
+    /// Hashes of all keys, which take less memory than the keys.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

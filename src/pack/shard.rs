@@ -1,4 +1,4 @@
-//! [`Shard`]: writes a tar shard.
+//! [`Shard`] writes a tar shard.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,7 +8,6 @@ use super::member::{self, END_BLOCKS};
 use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
-/// Size of the buffer in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) trait Sink: Write {
@@ -32,7 +31,7 @@ pub(super) struct Shard<S: Sink> {
     crc: crc32fast::Hasher,
     /// Path of the last sample's files, without the extension.
     last_stem: String,
-    /// The members of a sample, so that a sample is written completely or not at all.
+    /// Buffer for the members of a sample, so that the sample is written completely or not at all.
     members: Vec<u8>,
     /// The first write error. The shard may then end with an incomplete sample, so no samples can
     /// be added, and the shard cannot be finished.
@@ -106,7 +105,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// If `bytes` do not fit into the buffer, writes the buffer to the file first.
+    /// Appends `bytes` to the buffer, after writing the buffer to the file if they do not fit.
     fn write_buffered(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;

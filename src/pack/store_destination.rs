@@ -1,4 +1,4 @@
-//! [`StoreDestination`]: packs to an object store.
+//! [`StoreDestination`] packs to an object store.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::source::{MANIFEST_SUFFIX, Object, Remote, Store, Upload};
 
 /// Maximum size in bytes of a manifest or other small file.
 const MAX_SMALL_FILE_BYTES: u64 = 1 << 30;
-/// Bytes per request when a shard is read to compute its checksum.
+/// Size of the requests that read a shard to compute its checksum, in bytes.
 const CHUNK_BYTES: u64 = 16 << 20;
 /// How many times an object is looked up while a concurrent upload may be writing it.
 const MAX_LOOKUPS: usize = 10;
@@ -134,9 +134,9 @@ impl Destination for StoreDestination {
         has_content(&self.remote, &self.url(&dest::shard_suffix(number)), entry, must_be_complete)
     }
 
-    /// Takes no lock, because a merge needs none: it only writes the manifest, which can be written
-    /// only once, and removes files. If a file is missing, the merge checks whether another merge
-    /// has written the manifest.
+    /// Takes no lock, because a merge only writes the manifest, which can be written only once, and
+    /// removes files. If a file is missing, the merge checks whether another merge has written the
+    /// manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }

@@ -1,4 +1,4 @@
-//! [`TarWriter`]: writes a tar file or tar shards.
+//! [`TarWriter`] writes a tar file or tar shards.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_the
 use crate::source::{MANIFEST_SUFFIX, Sample};
 
 /// Marks the temporary files of this writer. A [`Pack`](super::Pack) marks its files differently,
-/// because it can continue with them.
+/// because a later run can continue with them.
 const NEW_SUFFIX: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
@@ -144,7 +144,7 @@ impl DatasetWriter for TarWriter {
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
         self.check_intact()?;
-        // If the first sample could not be written, this returns the error.
+        // If the first sample could not be written, `end_shard` returns the error.
         self.end_shard()?;
         if self.samples == 0 {
             return Err(no_samples_error(&self.names.target));

@@ -1,4 +1,4 @@
-//! [`DatasetWriter`]: the trait of writers, and the lock of their targets.
+//! The trait [`DatasetWriter`], and the lock of a writer's target.
 
 use std::fs;
 use std::path::{Path, PathBuf};

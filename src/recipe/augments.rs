@@ -1,4 +1,4 @@
-//! [`Augments`]: the augmentation of each sample.
+//! [`Augments`] selects the augmentation of each sample.
 
 use std::sync::Arc;
 

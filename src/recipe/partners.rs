@@ -13,9 +13,9 @@ pub(crate) struct Partners {
     pub(crate) join: Join,
 }
 
-/// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
-/// The random numbers depend only on (seed, sample, variant). Fails if `order`, which may be user
-/// code, panics or returns an index of at least `len`, the number of samples.
+/// Draws the samples to combine with an entry of `epoch`. Returns `None` if the image shows only
+/// one sample. The random numbers depend only on (seed, sample, variant). Fails if `order`, which
+/// may be user code, panics or returns an index of at least `len`, the number of samples.
 pub(crate) fn draw_partners(
     augment: &Augment,
     order: &dyn Sampler,

@@ -1,5 +1,5 @@
-//! [`Recipe`]: the steps that read, plan, decode, transform and write a sample, and that finish a
-//! batch.
+//! [`Recipe`] contains the steps that read, plan, decode, transform and write a sample, and that
+//! finish a batch.
 //!
 //! All workers share one recipe. Its random numbers depend only on (seed, variant, sample); see
 //! [`Occurrence`](crate::sampler::Occurrence).
@@ -27,7 +27,7 @@ pub(crate) struct Recipe {
     pub(crate) codecs: Codecs,
     pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
-    /// The order from which partners are drawn.
+    /// The loader's sample order, from which the other samples of combined images are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) may_move_pixels: bool,
@@ -53,9 +53,9 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while
-    /// `may_retry` returns true. Each attempt needs one of the `buffers`, because a failed attempt
-    /// may still borrow its buffer.
+    /// Reads sample `id`, which may be combined with the sample of `entry`. After a transient
+    /// error, retries while `may_retry` returns true. Each attempt needs one of the `buffers`,
+    /// because a failed attempt may still borrow its buffer.
     pub(crate) fn read<'a>(
         &'a self,
         (id, entry): (u64, &Entry),
@@ -81,8 +81,8 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the index, key and file of a sample to an error, and of the partner if the error is the
-    /// partner's.
+    /// Adds the index, key and file of a sample to an error. If a sample that is combined with it
+    /// failed, also names that sample.
     pub(crate) fn entry_error(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -176,8 +176,8 @@ impl Recipe {
             if augment.needs_boxes() {
                 self.any_fields().read_boxes(sample, oriented, boxes)?;
             }
-            // A partner has its own crop and flips, but effects and custom transforms apply to the
-            // whole combined image.
+            // The image to paste has its own crop and flips, but effects and custom transforms
+            // apply to the whole combined image.
             let previous_tile = earlier_images.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
             if previous_tile.is_some() {
                 rng = Pasting::partner_rng(&rng);
@@ -220,7 +220,7 @@ impl Recipe {
         )))
     }
 
-    /// Looks the image up in the cache. If it is not there, reserves space for it if possible.
+    /// Looks an image up in the cache. If the image is missing, reserves space for it if possible.
     pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
@@ -309,8 +309,8 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan of the image that other fields follow, and the other tiles of this image,
-    /// which show `partner_samples`. `images` contains all images of a sample.
+    /// Returns the plan of the image with which other fields are transformed, and the other tiles
+    /// of this image, which show `partner_samples`. `images` contains all images of a sample.
     pub(crate) fn plan_and_tiles<'a>(
         &self,
         images: &'a [SampleImage<'_>],
@@ -324,8 +324,8 @@ impl Recipe {
         (plan, plans.zip(partner_samples).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Selects the objects that are pasted from the partner into the image of `entry`. `images`
-    /// contains all images of the sample.
+    /// Selects the objects that are pasted from the other sample into the image of `entry`.
+    /// `images` contains all images of the sample.
     pub(crate) fn paste(
         &self,
         images: &[SampleImage<'_>],
@@ -352,7 +352,7 @@ impl Recipe {
     }
 
     /// Returns the number of bytes needed to compute the fields of a sample. `context` describes
-    /// the image that the fields follow.
+    /// the image with which the fields are transformed.
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
@@ -420,8 +420,8 @@ pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
 }
 
 impl Recipe {
-    /// Returns the row of the sample that the images in row `row` show. It differs from `row` if
-    /// that row contains a replacement for a failed sample.
+    /// Returns the row of the sample that the images in row `row` show. The result differs from
+    /// `row` if row `row` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn image_source_row(&self, full: &mut FilledSlot, row: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)

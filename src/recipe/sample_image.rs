@@ -9,7 +9,7 @@ use crate::sampler::Rng;
 use crate::source::Frames;
 use crate::transform::Plan;
 
-/// One image of a sample: a complete image, or one tile of a mosaic or of a copy-paste.
+/// One image of a sample, which is a complete image, or one tile of a mosaic or of a copy-paste.
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
@@ -38,8 +38,8 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) result: Result<()>,
     pub(crate) is_damaged: bool,
     pub(crate) pixel_bytes: usize,
-    /// Time in ns for decoding this image, or for copying it for the device. `None` if it was not
-    /// measured for this image alone; 0 for a clip, and for an image that takes its pixels from
+    /// Time in ns for decoding this image, or for copying it for the device. `None` if the time was
+    /// not measured for this image alone. 0 for a clip, and for an image that takes its pixels from
     /// `pixel_source` or from the cache.
     pub(crate) decode_ns: Option<u64>,
     /// Index of the image's field among the sample's image fields.

@@ -42,8 +42,9 @@ pub struct Bucketed {
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     bucket_ends: Arc<[u64]>,
-    /// For each bucket, how much a sample counts toward the budget: the bound of the bucket, for
-    /// the last bucket the maximum length, or, for image sizes, the number of pixels.
+    /// For each bucket, how much a sample counts toward the budget. This is the bound of the
+    /// bucket, the maximum length for samples beyond the last bound, or the number of pixels for
+    /// image sizes.
     costs: Arc<[u32]>,
     /// For each bucket, the index of its image size, if batches have different image sizes.
     size_indices: Option<Arc<[usize]>>,
@@ -84,9 +85,9 @@ impl Bucketed {
         Self::from_buckets(lengths.len(), bucket, cost, batch)
     }
 
-    /// `buckets` contains the bucket of each sample, and `areas` the number of pixels in the image
-    /// size of each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch
-    /// contains samples of only one bucket.
+    /// Groups samples by image size. `buckets` contains the bucket of each sample, and `areas` the
+    /// number of pixels in the image size of each bucket. The sampler needs a
+    /// [budget](Bucketed::with_budget), so that a batch contains samples of only one bucket.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
         let grouped = Self::from_buckets(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
@@ -94,7 +95,8 @@ impl Bucketed {
         Ok(Bucketed { size_indices: Some(size_indices), ..grouped })
     }
 
-    /// `bucket` returns the bucket of a sample, and `cost` the cost of a sample of a bucket.
+    /// Sorts `len` samples by bucket. `bucket` returns the bucket of a sample, and `cost` the cost
+    /// of a sample of a bucket.
     fn from_buckets(
         len: usize,
         bucket: impl Fn(&u32) -> usize,
@@ -131,14 +133,15 @@ impl Bucketed {
         })
     }
 
-    /// Limits the cost of a global batch: its number of samples times the bound of their bucket.
-    /// Samples beyond the last bound count as long as the longest sample. A batch contains as many
-    /// samples of one bucket as fit into `budget`, up to the global batch size. The last batch of
-    /// each bucket may have fewer samples, unless `drops_last` is true. Fails if the budget is too
-    /// small for a single sample.
+    /// Limits the cost of a global batch, which is its number of samples times the bound of their
+    /// bucket. Samples beyond the last bound count as long as the longest sample. A batch contains
+    /// as many samples of one bucket as fit into `budget`, up to the global batch size. The last
+    /// batch of each bucket may have fewer samples, unless `drops_last` is true. Fails if the
+    /// budget is too small for a single sample.
     ///
-    /// Only a loader can set a budget ([`Loader::budget`](crate::Loader::budget)): the sampler in
-    /// [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a batch.
+    /// Only a loader can set a budget ([`Loader::budget`](crate::Loader::budget)), because the
+    /// sampler in [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a
+    /// batch.
     pub(crate) fn with_budget(mut self, budget: u64, drops_last: bool) -> Result<Self> {
         let max_cost = self.costs.iter().copied().max().unwrap_or(0);
         if budget < u64::from(max_cost.max(1)) {

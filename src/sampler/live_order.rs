@@ -25,7 +25,7 @@ pub(crate) struct Update {
 // The values are finite, so each of them equals itself.
 impl Eq for Update {}
 
-/// The changes of an order that it still stores.
+/// The changes that an order still stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// In increasing order of their positions.
@@ -37,8 +37,8 @@ pub(crate) struct History {
 /// An order that can be changed from any position onward.
 pub(crate) trait UpdatableOrder: Sampler {
     /// Returns the order with `change` added, and the position at which the change takes effect.
-    /// Earlier calls for the same or later positions are removed. The result may drop data that
-    /// only positions before `keep_from` need.
+    /// Removes the changes of earlier calls at the same or later positions. The result may drop
+    /// data that only positions before `keep_from` need.
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     fn history(&self) -> History;
@@ -90,8 +90,8 @@ pub(crate) struct LiveOrder {
 pub(crate) struct ChoiceProgress {
     run: u64,
     last_batch: Option<BatchIndex>,
-    /// Whether the source prefetches by reading the order on its own. If it does, any batch may
-    /// already have been read.
+    /// Whether the source prefetches by reading the order on its own. If the source does, any batch
+    /// may already have been read.
     is_read_ahead: bool,
 }
 

@@ -1,16 +1,17 @@
 //! Mixtures of several sources in exact proportions.
 //!
-//! Draws are grouped into rounds, of 10,000 by default. In a round, each source has a quota of
-//! draws, and owns that many consecutive tickets. A keyed permutation gives each draw of the round
-//! a different ticket, so each round has the exact proportions, in random order.
+//! Draws are grouped into rounds, of 10,000 draws by default. In a round, each source has a quota
+//! of draws, and owns that many consecutive tickets. A keyed permutation gives each draw of the
+//! round a different ticket, so each round has the exact proportions, in random order.
 //!
 //! The draws from one source are numbered from the start of the run. This number, called the
 //! *turn*, is the offset of the ticket in the source's range, plus the source's quotas in all
-//! earlier rounds. It determines the pass over the source and the position in that pass. The
+//! earlier rounds. The turn determines the pass over the source and the position in that pass. The
 //! computation takes constant time and needs no memory per sample.
 //!
 //! The inverse searches for a sample's next position. Turns increase from round to round but are
-//! shuffled within a round, so it compares all turns in the first round that contains the sample.
+//! shuffled within a round, so the search compares all turns in the first round that contains the
+//! sample.
 //!
 //! With `single_dataset_batches`, a draw is a whole batch. If the sources have batches of different
 //! sizes, every draw has as many positions as the largest batch. A smaller batch uses only the
@@ -33,11 +34,11 @@ use crate::error::{Error, Result, counted};
 ///
 /// Draws are made in rounds, of 10,000 draws by default. Each round has the given proportions,
 /// rounded to whole draws, and the sources alternate at random. Within a round, the proportions
-/// vary randomly: 600 draws contain 200 ± 11 samples from a source with a proportion of one third
-/// (one standard deviation, `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is
-/// traversed repeatedly, with a new shuffle for each pass. Passes continue across epochs: one epoch
-/// contains several passes over a small source, and a pass over a large source takes several
-/// epochs.
+/// vary randomly. For example, 600 draws contain 200 ± 11 samples from a source with a proportion
+/// of one third (one standard deviation, `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each
+/// source is traversed repeatedly, with a new shuffle for each pass. Passes continue across epochs,
+/// so one epoch may contain several passes over a small source, and a pass over a large source may
+/// take several epochs.
 ///
 /// Within a round, samples from consecutive passes may interleave. At the end of each round, the
 /// draw counts of any two samples of a source differ by at most 1. If a source has fewer samples
@@ -49,8 +50,8 @@ use crate::error::{Error, Result, counted};
 /// finds the sample at any position in constant time.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). [`MixtureOptions`] schedules changes to the proportions, sets the length of
-/// the rounds, and sets which sources are repeated and whether a batch may contain samples of
+/// [`of`](Mixture::of). [`MixtureOptions`] schedules changes to the proportions, and sets the
+/// length of the rounds, which sources are repeated, and whether a batch may contain samples of
 /// several sources.
 #[derive(Clone)]
 pub struct Mixture {
@@ -109,7 +110,7 @@ impl Mixture {
     ///
     /// In each round of 10,000 draws, the draws from a source are a contiguous section of its
     /// sampler's sequence, shuffled. A window ([`Windowed`](super::Windowed)) that is shorter than
-    /// this section has no effect: samples are shuffled within the whole section.
+    /// this section has no effect, because samples are shuffled within the whole section.
     ///
     /// # Panics
     /// [`index`](Sampler::index) panics if a sampler returns an index outside its source. A loader
@@ -222,7 +223,8 @@ impl Mixture {
         epoch.wrapping_mul(self.positions_per_epoch).wrapping_add(position)
     }
 
-    /// The turn is the number of earlier draws from the source.
+    /// Returns the source of a draw, and the turn, which is the number of earlier draws from the
+    /// source.
     fn source_and_turn(&self, draw: u64) -> (usize, u64) {
         let (round, draw_in_round) = (draw / self.quotas.draws_per_round, draw % self.quotas.draws_per_round);
         let section = &self.quotas.sections[self.quotas.section_index(round)];

@@ -70,8 +70,8 @@ impl Curve {
     pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Curve::Linear => x,
-            // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine: library
-            // functions differ between platforms, but all ranks must have the same quotas.
+            // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine, because
+            // library functions differ between platforms, but all ranks must have the same quotas.
             Curve::Cosine => {
                 let angle = std::f64::consts::FRAC_PI_2 * x;
                 let (mut term, mut sine) = (angle, angle);
@@ -86,7 +86,7 @@ impl Curve {
     }
 }
 
-/// The batch size and the rules for epochs, with which points of a run are converted to positions.
+/// Converts points of a run to positions, based on the batch size and the rules for epochs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.
@@ -124,9 +124,9 @@ impl MixtureOptions {
 
     /// Changes the proportions at a point of the run. There must be one proportion per source.
     ///
-    /// Every change takes effect at the start of a [round](MixtureOptions::draws_per_round): the
-    /// first round that begins at `start` or later. The changes must be listed in the order in
-    /// which they occur.
+    /// A change takes effect at the start of the first [round](MixtureOptions::draws_per_round)
+    /// that begins at `start` or later. The changes must be listed in the order in which they
+    /// occur.
     #[must_use]
     pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(start, None, Curve::Linear, proportions)
@@ -144,8 +144,8 @@ impl MixtureOptions {
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
-    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The ramp has the same
-    /// steps as for [`linear`](MixtureOptions::linear).
+    /// cosine, which is slow at first, fastest in the middle, and slow at the end. The ramp has the
+    /// same steps as for [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(from, Some(until), Curve::Cosine, proportions)
@@ -163,7 +163,7 @@ impl MixtureOptions {
         self
     }
 
-    /// Sets the number of draws per round: 10,000 by default, or 100 with
+    /// Sets the number of draws per round. The default is 10,000, or 100 with
     /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches).
     ///
     /// Each round has the proportions of the mixture, rounded to whole draws. Changes take effect
@@ -176,7 +176,7 @@ impl MixtureOptions {
     }
 
     /// Draws each sample of these sources once in the run, instead of repeating the sources.
-    /// `sources` contains their positions in the mixture.
+    /// `sources` contains their indices in the mixture.
     ///
     /// When one of these sources ends, the other sources are drawn in its place, in their
     /// proportions. After all sources with a proportion above 0 have ended, the epoch in progress
@@ -189,8 +189,8 @@ impl MixtureOptions {
         self
     }
 
-    /// Sets whether each global batch contains samples of only one source; off by default. If it is
-    /// on, the proportions apply to batches, and an epoch has only whole batches.
+    /// Sets whether each global batch contains samples of only one source. The default is false. If
+    /// true, the proportions apply to batches, and an epoch has only whole batches.
     #[must_use]
     pub fn single_dataset_batches(mut self, is_set: bool) -> Self {
         self.single_dataset_batches = is_set;
@@ -210,9 +210,9 @@ impl MixtureOptions {
     /// let loader = Loader::mixture([("small", 0.8), ("large", 0.2)]).mixture_options(options).seed(42);
     /// ```
     ///
-    /// An epoch has as many batches as fit into the total number of samples, if batches have their
-    /// mean size at the first proportions. In the example, the mean size is 0.8 · 64 + 0.2 · 16 =
-    /// 54.4. Changes to the proportions change the number of samples, but not the number of
+    /// The number of batches per epoch is the total number of samples divided by the mean batch
+    /// size at the first proportions, rounded down. In the example, the mean size is 0.8 · 64 + 0.2
+    /// · 16 = 54.4. Changes to the proportions change the number of samples, but not the number of
     /// batches. A schedule in samples ([`At::Sample`]) is converted to batches with the proportions
     /// that apply before the change.
     #[must_use]
@@ -230,7 +230,7 @@ impl MixtureOptions {
         self.schedule.iter().any(|change| change.proportions.get(source).is_some_and(|proportion| *proportion > 0.0))
     }
 
-    /// `batch` is the global batch size.
+    /// Returns the number of samples per draw from each source. `batch` is the global batch size.
     pub(super) fn samples_per_draw(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
         let sizes = self.batch_sizes();
         if sizes.is_empty() {
@@ -255,7 +255,8 @@ impl MixtureOptions {
         Ok(sizes.iter().map(|size| *size as u64).collect())
     }
 
-    /// `draws` contains the draws in one pass over each source.
+    /// Returns the number of draws after which each source ends. `draws` contains the draws in one
+    /// pass over each source.
     pub(super) fn max_draws(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.single_pass.iter().find(|source| **source >= sources) {
@@ -276,7 +277,8 @@ impl MixtureOptions {
         }
     }
 
-    /// `samples_per_draw` has one element per source. `check` checks the proportions of a change.
+    /// Adds the scheduled changes to `quotas`. `samples_per_draw` has one element per source.
+    /// `check` checks the proportions of a change.
     pub(super) fn apply_schedule(
         &self,
         quotas: &mut Quotas,

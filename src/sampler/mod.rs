@@ -17,7 +17,7 @@
 //! the sample at any position directly, so a run can resume in the middle of an epoch without
 //! replaying anything.
 
-// These modules are internal: `schedule` splits an order into batches, and each batch into the
+// These modules are internal. `schedule` splits an order into batches, and each batch into the
 // shares of the ranks. `batched` is the trait of orders that determine their own batches.
 // `within_subset` restricts a custom order to a subset. `live_order` updates weights and
 // proportions during a run. `quotas` computes the draws from each source of a mixture in each

@@ -64,10 +64,10 @@ pub(super) struct Permutation {
 }
 
 /// Number of rounds of the network. Four suffice if the round functions are pseudorandom (Luby and
-/// Rackoff). The others are a safety margin, because the halves may have only a few bits.
+/// Rackoff). The other rounds are a safety margin, because the halves may have only a few bits.
 const ROUNDS: u64 = 8;
 
-/// Number of values that pass through the network together. They are independent, so the CPU
+/// Number of values that pass through the network together. The values are independent, so the CPU
 /// overlaps their multiplications.
 const LANES: usize = 8;
 
@@ -93,8 +93,9 @@ impl Permutation {
     }
 
     /// Applies the permutation to each of `values`, and calls `take` with the results in order.
-    /// Takes less than half the time of calling [`apply`](Permutation::apply) for each value: eight
-    /// values pass through the network together, without branches on the number of passes.
+    /// Takes less than half the time of calling [`apply`](Permutation::apply) for each value,
+    /// because eight values pass through the network together, without branches on the number of
+    /// passes.
     fn for_each(&self, key: u64, values: Range<u64>, mut take: impl FnMut(u64)) {
         assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);

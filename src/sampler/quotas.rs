@@ -4,7 +4,7 @@
 //! a source that is not repeated runs out. Each section stores the earlier draws from every source,
 //! so any round can be looked up without replaying the rounds before it.
 
-/// The sections in order. The first one starts at round 0.
+/// The quotas of all rounds, as consecutive sections. The first section starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
     /// Number of draws in a full round. Its quotas are the proportions rounded to whole draws.
@@ -121,8 +121,8 @@ impl Quotas {
         }
     }
 
-    /// Returns the quotas of a round in which a source ends. The other sources share the draws that
-    /// it leaves. `remaining` contains the remaining draws from each source.
+    /// Returns the quotas of a round in which a source ends. The other sources share the remaining
+    /// draws of the round. `remaining` contains the remaining draws from each source.
     fn ending_round_quotas(&self, remaining: &[u64], mut open_proportions: Vec<f64>) -> Vec<u64> {
         let mut final_draws = vec![0; remaining.len()];
         loop {

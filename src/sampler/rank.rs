@@ -42,8 +42,8 @@ struct Launcher {
     start_marker: Option<(&'static str, &'static str)>,
 }
 
-/// The launchers, from the innermost to the outermost: srun may start mpirun, which may start
-/// torchrun. The innermost launcher has precedence, because it started this process.
+/// The launchers, from the innermost to the outermost. For example, srun may start mpirun, which
+/// may start torchrun. The innermost launcher has precedence, because it started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -106,7 +106,7 @@ impl Rank {
     ///   rank is not less than the world size, or one of these numbers or the local rank is not a
     ///   number. (An invalid number of local processes is ignored.)
     /// - The process is the batch script of several SLURM tasks.
-    /// - A later launcher contradicts the first one: it reports a rank above 0 and a larger world
+    /// - A later launcher contradicts the first one by reporting a rank above 0 and a larger world
     ///   size.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
@@ -194,8 +194,8 @@ impl Launcher {
                 )))
             }
             (Some(rank), Some(world_size)) => {
-                // The value is only a hint: a job step inherits it from the job, so it may exceed
-                // the number of processes in the step.
+                // The value is only a hint, because a job step inherits it from the job, so it may
+                // exceed the number of processes in the step.
                 let local_world_size = read_number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
                 Ok(Some(Rank { rank, world_size, local_rank: read_number(self.local_rank)?, local_world_size }))
             }

@@ -1,4 +1,4 @@
-//! [`Sampler`]: maps positions in an epoch to samples.
+//! [`Sampler`] maps positions in an epoch to samples.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ pub trait Sampler: Send + Sync {
 pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
-    /// The number that seeds the sample's random numbers instead of the epoch: they are a function
-    /// of (seed, variant, index).
+    /// Replaces the epoch in the seed of the sample's random numbers, which are a function of
+    /// (seed, variant, index).
     pub variant: u64,
 }
 

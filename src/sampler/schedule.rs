@@ -1,8 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure, so every rank computes its share without communication. The cache for
-//! object stores must know when a sample is read next: `Schedule::next_batch_of_sample` finds this
-//! batch without scanning the epoch.
+//! All functions are pure, so every rank computes its share without communication. For the cache
+//! for object stores, `Schedule::next_batch_of_sample` finds the batch in which a sample is read
+//! next, without scanning the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::{LiveOrder, Occurrence, Position, Rank, Sampler, UpdatableOrder};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
-/// With several ranks ([`Loader::rank`](crate::Loader::rank)), this applies to the global batch, so
-/// all ranks have the same number of batches.
+/// With several ranks ([`Loader::rank`](crate::Loader::rank)), the policy applies to the global
+/// batch, so all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
@@ -41,8 +41,7 @@ pub enum LastBatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
     pub(crate) sample: u64,
-    /// The number that seeds the sample's random numbers instead of the epoch; see
-    /// [`Occurrence::variant`].
+    /// Replaces the epoch in the seed of the sample's random numbers; see [`Occurrence::variant`].
     pub(crate) variant: u64,
     /// False for padding, a failed sample's replacement, and a failed image of a decoder.
     pub(crate) valid: bool,
@@ -52,8 +51,8 @@ pub(crate) struct Entry {
 ///
 /// Unless the order determines the batches, global batch `g` starts at position `g * batch_size`,
 /// for any number of ranks, and has at most `batch_size` samples. Each rank gets a contiguous range
-/// of them, in the order of the ranks. If the number of samples is not divisible by the number of
-/// ranks, the first ranks get one extra sample each.
+/// of the samples, in the order of the ranks. If the number of samples is not divisible by the
+/// number of ranks, the first ranks get one extra sample each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
@@ -98,7 +97,7 @@ impl Schedule {
         self.live_order.as_ref()
     }
 
-    /// The program cannot change the new order.
+    /// Returns this schedule with `order`, which the program cannot change.
     pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
         Schedule {
             batched_order: order.clone().batched_order(),

@@ -73,7 +73,7 @@ pub fn split_stratified<const N: usize>(
             remaining -= count;
             part.extend(shuffled_samples.by_ref().take(count));
         }
-        // If the fractions sum to 1, put every sample in a part, but in none with a fraction of 0.
+        // If the fractions sum to 1, put every sample in a part with a fraction above 0.
         if sum > 1.0 - 1e-9
             && let Some(last) = fractions.iter().rposition(|&fraction| fraction > 0.0)
         {

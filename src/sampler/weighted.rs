@@ -114,8 +114,8 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// If the weights are no longer known, panics with an [`Error`](crate::Error) as the payload,
-    /// without calling the panic hook.
+    /// Returns the alias table at a position. If its weights are no longer known, panics with an
+    /// [`Error`](crate::Error) as the payload, without calling the panic hook.
     fn cells_at(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([table], 0) = (&self.tables[..], self.known_from) {
             return &table.cells;
@@ -145,7 +145,8 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // The augmentation of sample `position` uses the seed itself, so draws need another.
+        // The augmentation of sample `position` uses the seed itself, so draws need a different
+        // seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.cells_at(epoch, position);
         let cell = rng.below(cells.len() as u64);

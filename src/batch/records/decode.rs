@@ -93,7 +93,7 @@ record! {
     }
 }
 
-/// Where the data of an image is in the arena, the buffer for the encoded data of all images.
+/// Location of an image's data in the arena, the buffer for the encoded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip `row * frame count + frame`.
@@ -113,7 +113,8 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of an image's fault flag: a `u32`, nonzero if the host must decode the image.
+    /// Size in bytes of an image's fault flag, a `u32` that is nonzero if the host must decode the
+    /// image.
     pub const FAULT_BYTES: usize = 4;
     /// The kernels may read this many bytes past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
@@ -130,31 +131,32 @@ impl DecodeOps {
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Bytes of a sample's Huffman tables. Must equal `sizeof(TableSet)` in `kernels/jpeg.cu`.
+    /// Size of a sample's Huffman tables in bytes. Must equal `sizeof(TableSet)` in
+    /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
     /// Long segments are divided into lines of this many bytes, which are decoded in parallel. Must
     /// equal `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// Minimum size in bytes of an image's longest segment. The kernels divide segments into lines
-    /// only in images that reach this size. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
+    /// The kernels divide the segments of an image into lines if the longest segment has at least
+    /// this many bytes. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
-    /// Minimum number of encoded bytes of an image that several rows of a grid may decode together.
+    /// Minimum encoded size of an image that several rows of a grid may decode together, in bytes.
     pub const LARGE_BYTES: usize = 256 << 10;
     /// Minimum number of blocks of an image that several rows of a grid may decode together.
     pub const LARGE_BLOCKS: usize = 16 << 10;
 
-    /// Returns the number of bytes of scratch memory for the decoder states: one state per line of
-    /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of
-    /// `Start` in `kernels/jpeg.cu`.
+    /// Returns the size in bytes of the scratch memory for the decoder states. There is one state
+    /// per line of an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the
+    /// size of `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE_BYTES + 1) * 32
     }
 
-    /// Returns whether the kernels decode the image of the record that `bytes` begins with.
+    /// Returns whether the kernels decode the image of the record at the start of `bytes`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn is_for_device(bytes: &[u8]) -> bool {
         // The first word of a record is `kind`.
@@ -224,15 +226,16 @@ impl DecodeOps {
         })
     }
 
-    /// Returns the number of blocks of coefficients in which the pixels of a video frame fit.
+    /// Returns the number of blocks of coefficients that can hold the RGB pixels of a video frame.
     #[cfg(feature = "video")]
     pub(crate) fn rgb_blocks(size: Size) -> usize {
         let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
         (3 * blocks * Self::PLANE_BYTES).div_ceil(Self::COEFFICIENT_BYTES)
     }
 
-    /// `corner` is the position of the region in the stored image, and `blocks` the number of
-    /// blocks of coefficients. Returns `None` if an offset does not fit in 32 bits.
+    /// Creates a record without instructions for decoding. `corner` is the position of the region
+    /// in the stored image, and `blocks` the number of blocks of coefficients. Returns `None` if an
+    /// offset does not fit in 32 bits.
     fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
         let Encoded { place, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;
@@ -308,7 +311,7 @@ impl DecodeOps {
         self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns the maxima and sums over `records`, or `None` if no record decodes an image.
+    /// Returns the statistics of `records`, or `None` if no record decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {

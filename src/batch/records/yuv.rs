@@ -1,4 +1,4 @@
-//! [`YuvHead`]: tells a device how to convert a decoded video frame to RGB.
+//! [`YuvHead`] tells a device how to convert a decoded video frame to RGB.
 //!
 //! Workers decode videos, with the CPU or with the GPU's video engines. A device can convert the
 //! frames to RGB. For such a frame, a worker only copies the samples of the region. For 8-bit 4:2:0
@@ -57,7 +57,7 @@ mod region {
 
     pub(crate) struct YuvRegion<'a> {
         planes: &'a Planes<'a>,
-        /// The copied columns and rows of luma. They start at a multiple of a chroma sample.
+        /// The copied columns and rows of luma. They start at a chroma sample.
         columns: Range<usize>,
         rows: Range<usize>,
         head: YuvHead,
@@ -69,8 +69,8 @@ mod region {
     }
 
     impl<'a> YuvRegion<'a> {
-        /// Chooses the samples of `region`, in pixels of the upright frame. Returns `None` if a
-        /// device does not support the frame's format, or if the data is larger than 4 GiB.
+        /// Selects the samples of `region`, which is in pixels of the upright frame. Returns `None`
+        /// if a device does not support the frame's format, or if the data is larger than 4 GiB.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
             let weights = Weights::for_frame(planes).ok()?;

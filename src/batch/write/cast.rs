@@ -33,7 +33,8 @@ impl Kind {
         }
     }
 
-    /// For `u8`, `value` is rounded, and clamped to 0 to 255.
+    /// Returns the bits of the element for `value`. For `u8`, `value` is rounded, and clamped to 0
+    /// to 255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,
@@ -50,14 +51,14 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     std::array::from_fn(|i| little_endian[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
-/// The SIMD code for one instruction set. Writes the first pixels of an image, as many as fill
-/// whole steps of 16 pixels, and returns their number. If `blend` is set, blends the pixels with
-/// a second image. The caller must have checked the lengths.
+/// The SIMD code for one instruction set. Writes the pixels of an image in steps of 16, and returns
+/// how many pixels were written. The remaining pixels do not fill a step. If `blend` is set, blends
+/// the pixels with a second image. The caller must have checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// As large as the first image.
+    /// The second image, which is as large as the first.
     pub(super) partner: &'a [u8],
     /// Weight of the first image. The second has weight `1 - weight`.
     pub(super) weight: f32,

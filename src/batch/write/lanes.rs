@@ -73,7 +73,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes (H, W, C) output: scales and biases repeat every three vectors.
+        /// Writes (H, W, C) output, in which scales and biases repeat every three vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
             cast: &Cast,

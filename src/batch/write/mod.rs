@@ -1,10 +1,10 @@
 //! Writes an image to the batch: normalizes, casts and lays out its pixels in one pass. Effects on
 //! normalized values take a second pass.
 //!
-//! All implementations produce the same bits: `scale * pixel + bias` is one fused multiply-add in
-//! 32-bit floats, followed by one rounding to nearest even for the 16-bit types. SIMD code computes
-//! groups of 16 pixels with three channels. The remaining pixels, and all pixels on other CPUs, are
-//! looked up in a table of 256 entries per channel, one for each pixel value.
+//! All implementations produce the same bits, because `scale * pixel + bias` is one fused
+//! multiply-add in 32-bit floats, followed by one rounding to nearest even for the 16-bit types.
+//! SIMD code computes groups of 16 pixels with three channels. The remaining pixels, and all pixels
+//! on other CPUs, are looked up in a table of 256 entries per channel, one for each pixel value.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

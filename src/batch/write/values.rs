@@ -1,9 +1,9 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
 //! `device/nvidia/kernels/convert.cu` uses the same arithmetic, so host and device produce the same
-//! bits: each image is normalized and its effects are applied in 32-bit floats. Then the
-//! weighted sum of both images is computed without a fused multiply-add and rounded once to the
-//! batch's type.
+//! bits. Each image is normalized and its effects are applied in 32-bit floats. Then the weighted
+//! sum of both images is computed without a fused multiply-add and rounded once to the batch's
+//! type.
 
 use std::ops::Range;
 
@@ -23,12 +23,12 @@ pub(crate) struct UncastImage<'a> {
 }
 
 impl BatchWriter {
-    /// Fails if the length of the image or of `dst` does not match the size, or if the rectangle of
-    /// an effect is not inside the image.
+    /// Writes an image with its effects. Fails if the length of the image or of `dst` does not
+    /// match the size, or if the rectangle of an effect is not inside the image.
     pub(crate) fn write_with_effects(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, because few images have any, so overwrite what they change.
+        // `write` ignores effects, so overwrite the pixels that they change.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |index| self.value(image, index));
         }
