@@ -1,7 +1,8 @@
-//! Plans the memory of a loader within a limit or the available memory, and allocates slots.
+//! Plans the memory use of a loader within its limit or the available memory, and allocates its
+//! slots (batch buffers).
 //!
 //! This module reads the cgroup files itself, because the `sysinfo` crate (0.40.1) counts the page
-//! cache as used memory. The page cache contains the dataset.
+//! cache as used memory. The page cache holds the dataset, and the kernel reclaims it on demand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use crate::sampler::Rank;
 pub(super) enum MemoryBound {
     /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// The available host memory. Does not limit device memory, because the driver reports when
-    /// device memory runs out.
+    /// The available host memory. Device memory is not limited, because allocating too much of it
+    /// fails with an error anyway.
     Available(usize),
 }
 
@@ -27,13 +28,13 @@ impl MemoryBound {
         limit.map_or_else(|| MemoryBound::Available(available_memory().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
-    /// Returns the range of the automatic prefetch depth. Without a limit, the slots take at most
-    /// `max_bytes`, or more at the initial depth. `device_bytes(schemas, n)` is the device memory
+    /// Returns the range of the automatic prefetch depth. Without a limit, `max_bytes` limits the
+    /// slots at every depth above the initial one. `device_bytes(schemas, n)` is the device memory
     /// for depth `n`, in bytes.
     ///
-    /// If depth 1 fits, the minimum scratch memory of the workers fits at every depth in the range.
-    /// Above the initial depth, all scratch memory fits (with a limit), or half of the memory stays
-    /// free (without a limit).
+    /// If depth 1 fits together with the workers' minimum scratch memory, so does every depth in
+    /// the range. Depths above the initial one must leave enough memory for all scratch memory or,
+    /// without a limit, half of the memory.
     pub(super) fn automatic_prefetch(
         self,
         max_bytes: usize,
@@ -50,7 +51,7 @@ impl MemoryBound {
                     .saturating_add(scratch)
             }),
             MemoryBound::Available(free) => {
-                // Device memory does not matter: the number of batches there is fixed.
+                // Ignore device memory, which is not limited here.
                 let default_bounds = automatic_prefetch(max_bytes, slots_bytes).at_least(DEFAULT_PREFETCH);
                 let fitting_bounds = automatic_prefetch(free, |prefetch| {
                     let bytes = slots_bytes(prefetch).saturating_add(scratch.min_bytes());
@@ -64,8 +65,8 @@ impl MemoryBound {
         }
     }
 
-    /// Returns the read-ahead budget of a source that requests `requested_bytes` bytes: at most a
-    /// quarter of the memory, so that enough is left for slots and workers.
+    /// Returns the read-ahead budget of a source that requests `requested_bytes` bytes. The budget
+    /// is at most a quarter of the memory, so that enough is left for slots and workers.
     pub(super) fn source_budget(self, requested_bytes: usize) -> usize {
         requested_bytes.min(self.bytes() / 4)
     }
@@ -84,12 +85,13 @@ impl MemoryBound {
             return Err(self.refusal_error(demand));
         };
         let remaining = self.bytes() - required_bytes;
-        // Without a limit, leave half of the memory to the program.
+        // Without a limit, leave half of the remaining memory to the program.
         let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
-    /// Returns `None` on overflow.
+    /// Returns the memory that must fit, or `None` on overflow. Without a limit, this excludes
+    /// device memory.
     fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
@@ -98,12 +100,13 @@ impl MemoryBound {
         Some(if let MemoryBound::Limit(_) = self { total_bytes } else { slots_bytes + scratch_bytes })
     }
 
-    /// The message contains the required memory, the limit, and option values that would fit.
+    /// Returns an error that lists the parts of the required memory, the limit, and option values
+    /// that would fit.
     fn refusal_error(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (prefetch_depth, batch_size, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let slot_bytes = slots.checked_mul(schemas.bytes());
-        // Show exact numbers of bytes if the rounded numbers are equal.
+        // Show exact byte counts if the required memory and the limit round to the same text.
         let is_exact = self
             .required_bytes(demand, schemas, prefetch_depth)
             .is_some_and(|need| format_size(need, false) == format_size(self.bytes(), false));
@@ -195,13 +198,14 @@ fn format_size(bytes: usize, is_exact: bool) -> String {
     }
 }
 
-/// Initial automatic prefetch depth, and number of batches that are ready on a device.
+/// Initial depth of automatic prefetching. On a device, the depth never exceeds this value.
 const DEFAULT_PREFETCH: usize = 2;
 const MAX_PREFETCH: usize = 16;
 
-/// Returns the maximum memory of all slots for automatic prefetching without a limit. Pageable
-/// memory costs nothing until it is used, but page-locked memory is committed when it is allocated.
-/// Batches of videos may use more of it: a sample is large, and a GPU decodes many clips at once.
+/// Returns how many bytes all slots together may use if the prefetch depth is automatic and there
+/// is no memory limit. Pageable memory costs nothing until it is used, but page-locked memory is
+/// committed when it is allocated. Batches of videos may lock more memory, because a sample is
+/// large, and a GPU decodes many clips at once.
 pub(super) fn max_slots_bytes(is_locked: bool, has_videos: bool) -> usize {
     match (is_locked, has_videos) {
         (false, _) => 1 << 30,
@@ -210,15 +214,16 @@ pub(super) fn max_slots_bytes(is_locked: bool, has_videos: bool) -> usize {
     }
 }
 
-/// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
-/// Both bounds are at least 1.
+/// Returns the initial and the maximum prefetch depth for which `bytes(depth)` stays within
+/// `limit`. Both are at least 1, even if depth 1 exceeds the limit.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     let max = (1..=MAX_PREFETCH).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { min: max.min(DEFAULT_PREFETCH), max }
 }
 
-/// Tries to lock the pages if `pinned` is true, and logs a warning the first time that this fails.
-/// With locked pages, also returns a function that creates the [`Keeper`](crate::batch::Keeper).
+/// Allocates the memory of the slots. If `pinned` is true, the memory is page-locked, and a
+/// function that creates the [`Keeper`](crate::batch::Keeper) is returned as well. If locking
+/// fails, the memory is pageable, and the first failure is logged as a warning.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -240,7 +245,8 @@ pub(super) fn host_memory(
 }
 
 /// Returns how many bytes of memory are available on this machine without swapping (`MemAvailable`)
-/// and within the cgroups of this process. Returns `None` on systems other than Linux.
+/// and within the cgroups of this process. Returns `None` if `/proc/meminfo` cannot be read, as on
+/// systems other than Linux.
 pub(super) fn available_memory() -> Option<usize> {
     let machine = machine_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -273,8 +279,8 @@ fn cgroup_folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns how many bytes are available to the group in `folder`, or `None` if it has no limit. The
-/// page cache counts as available, because the kernel reclaims it on demand.
+/// Returns how many bytes are available to the group in `folder`, or `None` if no limit can be
+/// read. The page cache counts as available, because the kernel reclaims it on demand.
 fn available_in_group(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     // Without a limit, the file contains `max` in v2, and a number larger than any memory in v1.

@@ -32,7 +32,7 @@ impl<B> Batches<B> {
 
     /// Returns the number of samples that `epoch` delivers on all ranks together. Options such as
     /// [`subset`](crate::Loader::subset) and [`repeat`](crate::Loader::repeat) change this number.
-    /// It excludes padding, and the samples of a last batch that is
+    /// The number excludes padding, and the samples of a last batch that is
     /// [dropped](crate::LastBatch::Drop).
     ///
     /// # Panics

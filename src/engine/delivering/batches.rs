@@ -1,7 +1,7 @@
 //! The open loader, which delivers batches to the program.
 //!
-//! `Batches` starts and stops runs, and tracks the position. The batches come from a [`Feed`]: the
-//! engine, or the ring of a device. *Cursors of a run* and *States of an epoch* in
+//! `Batches` starts and stops runs, and tracks the position. The batches come from a [`Feed`],
+//! which is the engine or the ring of a device. *Cursors of a run* and *States of an epoch* in
 //! `engine/README.md` explain how.
 
 use std::cmp::Ordering;
@@ -19,8 +19,8 @@ use crate::trace::{self, BATCH_WAIT, Stats};
 /// Interval at which a waiting consumer checks whether its batch can still arrive.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An open loader: its workers are running, and its buffers are allocated.
-/// [`epoch`](Batches::epoch) iterates over the batches of an epoch.
+/// An open loader, with running workers and allocated buffers. [`epoch`](Batches::epoch) iterates
+/// over the batches of an epoch.
 ///
 /// Dropping the loader stops the workers and joins their threads. Batches that you still hold stay
 /// valid. A loader is `Send` but not `Sync`: it can be moved to a different thread, but only one
@@ -138,8 +138,8 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Returns the number of batches that the epoch in progress has not delivered yet: 0 after an
-    /// error that ends the epoch. A failed batch counts until the next batch is requested.
+    /// Returns the number of batches that the epoch in progress has not delivered yet, or 0 after
+    /// an error that ends the epoch. A failed batch counts until the next batch is requested.
     pub fn remaining(&self) -> u64 {
         self.batches_left
     }
@@ -327,8 +327,8 @@ impl<B> Batches<B> {
         let mut index = feed.position();
         let mut result = feed.next(&mut wait);
         if let (None, false, NextStep::Prepared(run_plan)) = (&result, wait.given_up, &next_step) {
-            // The epoch could not be prepared in advance. `start` has checked the epoch since then,
-            // so its run can begin now.
+            // The earlier run ended before this epoch. `start` has checked the epoch, so a new run
+            // can begin.
             feed.start(*run_plan);
             (index, *next_step) = (feed.position(), NextStep::Batch);
             result = feed.next(&mut wait);
@@ -473,7 +473,8 @@ fn changed_length_error(next: BatchIndex, remaining_batches: u64) -> Error {
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // In a forked child, the feed's threads don't exist, and their locks stay locked.
+            // In a forked child, the feed's threads do not exist, and locks that they held stay
+            // locked.
             std::mem::forget(self.feed.take());
             return;
         }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::sampler::UpdateKind;
 use crate::source::BatchIndex;
 
-/// Maximum number of batches between a call and its effect.
+/// Maximum value of `after_batches`.
 const MAX_DELAY: u64 = 1 << 24;
 
 impl<B> Batches<B> {
@@ -28,10 +28,10 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a
-    /// [round](crate::sampler::MixtureOptions::draws_per_round): the first one that begins after at
-    /// least `after_batches` further batches. Neither the prefetch depth nor the number of ranks
-    /// affects this point. If batches after this point have been prepared, or if the source itself
+    /// The change takes effect at the start of the first
+    /// [round](crate::sampler::MixtureOptions::draws_per_round) that begins after at least
+    /// `after_batches` further batches. Neither the prefetch depth nor the number of ranks affects
+    /// this point. If batches after this point have been prepared, or if the source itself
     /// prefetches, all prepared batches are dropped and prepared again. The change replaces the
     /// remaining schedule, and all earlier changes that have not taken effect yet.
     ///

@@ -1,4 +1,4 @@
-//! [`Engine`]: controls the threads, puts full slots in order, and applies the error policy.
+//! [`Engine`] controls the threads, puts full slots in order, and applies the error policy.
 //!
 //! A *slot* is the memory of one batch. A *part* is a group of rows of a slot that one worker
 //! fills. A *run plan* contains the number of a run, its first batch, and the epochs that it may
@@ -44,7 +44,7 @@ pub(crate) struct EngineConfig {
 /// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(FilledSlot, &SlotReturn) -> B + Send>;
 
-/// A full slot, or the end of the run: `Err(None)` if it ended normally, otherwise its error.
+/// A full slot, or the end of the run, which is `Err(None)` unless an error ended it.
 type Arrival = std::result::Result<FilledSlot, Option<Error>>;
 
 pub(crate) struct Engine<B> {
@@ -53,7 +53,7 @@ pub(crate) struct Engine<B> {
     run_sender: Option<Sender<RunPlan>>,
     fill_results: Receiver<FillResult>,
     slot_return: SlotReturn,
-    /// A reorder buffer: full slots, and possibly the end of the run, that wait for an earlier
+    /// Reorder buffer of full slots, and possibly the end of the run, that wait for an earlier
     /// batch. The index of an entry is the sequence number of its batch, modulo the length.
     arrivals: Box<[Option<Arrival>]>,
     run: u64,
@@ -62,8 +62,8 @@ pub(crate) struct Engine<B> {
     next_seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged_wait: Duration,
-    /// When at least `prefetch` later batches were first full while the consumer was waiting for
-    /// this one. `None` if this has not happened.
+    /// When at least `prefetch` later batches became full while the consumer was waiting for the
+    /// next batch, or `None` if this has not happened.
     straggler_wait_start: Option<Instant>,
     /// If set, replaces the schedule. [`BatchSampler::fill`] may block the coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -81,7 +81,8 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// `slots` includes the slots that are reserved for a higher prefetch depth.
+    /// Creates an engine with batches in host memory. `slots` includes the slots that are reserved
+    /// for a higher prefetch depth.
     pub(crate) fn to_host(config: EngineConfig, slots: Vec<FreeSlot>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(config, slots, keeper, Box::new(HostBatch::new))
     }
@@ -106,7 +107,7 @@ fn spawn_coordinator(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     })
 }
 
-/// Creates the read stage. The source may prefetch only if there is a schedule.
+/// Creates the read stage. Without a schedule, no readers start, and the source does not prefetch.
 fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
     if !has_schedule {
         let read_stage = ReadStage::new(shared, max_parts, PrefetchNotifier::none());
@@ -281,8 +282,8 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Sends the samples of `request` back to the workers. Does not block: the workers have already
-    /// taken the original parts of the slot from the queue.
+    /// Sends the samples of `request` back to the workers. Does not block, because the workers have
+    /// already taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: FilledSlot, request: &RedecodeRequest) {
         let part_len = Settings::samples_per_part(full.schema().batch, self.shared.runtime.settings.workers);
@@ -328,7 +329,8 @@ impl<B> Feed for Engine<B> {
         self.shared.runtime.balance.begin();
         (self.logged_wait, self.straggler_wait_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
-            // Stop after this epoch: the run repeats it, but the source would prefetch the next.
+            // Stop after this epoch, because the run would repeat it, but the source would prefetch
+            // the next one.
             run_plan.epoch_limit = 0;
         }
         let run_sender = self.run_sender.as_ref().expect("open until drop");
@@ -349,7 +351,7 @@ impl<B> Feed for Engine<B> {
             Ok(()) => self.receive_slot(wait),
             Err(e) => Some(Err(e)),
         };
-        // The keeper stores its error, which the next call returns.
+        // If this call fails, the keeper stores the error, and the next call returns it.
         let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let result = result?;
         self.logged_wait = Duration::ZERO;

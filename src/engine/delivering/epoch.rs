@@ -56,8 +56,8 @@ impl<B> Batches<B> {
 ///   run that ends at the error resumes there.
 /// - **The [timeout](crate::Loader::held_batches_timeout)** expires if the consumer holds every
 ///   batch. The program can drop some batches and then request the same batch again.
-/// - **[`ErrorKind::Capturing`]** is returned during a capture. Request the same batch again after
-///   the capture.
+/// - **[`ErrorKind::Capturing`]** is returned while the stream is being captured into a CUDA graph.
+///   Request the same batch again after the capture.
 ///
 /// After any other error, such as an error in a custom order, the iterator ends.
 pub struct Epoch<'a, B> {
@@ -97,7 +97,8 @@ impl<B> Epoch<'_, B> {
         usize::try_from(self.batches.remaining()).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether no more batches follow, because the epoch is complete or ended by an error.
+    /// Returns true if no more batches follow, because the epoch is complete or an error has ended
+    /// it.
     pub fn is_empty(&self) -> bool {
         self.batches.remaining() == 0
     }

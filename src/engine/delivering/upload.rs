@@ -1,5 +1,5 @@
-//! [`UploadingSlot`]: a full slot whose content is uploaded to a device. Also adapts the engine to
-//! deliver such slots and to repair them.
+//! [`UploadingSlot`] is a full slot that is being uploaded to a device. This module also makes the
+//! engine deliver and repair such slots.
 
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ impl HostFeed for Engine<UploadingSlot> {
     fn repair(&mut self, mut batch: UploadingSlot, rows: &[usize]) -> Repair<UploadingSlot> {
         let mut full = batch.full.take().expect("the slot is taken only when the batch is repaired or dropped");
         let recipe = self.shared().recipe.clone();
-        // A row with a failed sample may contain copies of the images of another row. Repair that
-        // other row instead, which also updates the copies.
+        // A row with a failed sample may contain copies of the images of a different row. Repair
+        // that row instead, which also updates the copies.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.image_source_row(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();

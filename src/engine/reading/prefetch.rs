@@ -47,7 +47,7 @@ impl PrefetchNotifier {
         let shared_limit = epoch_limit.clone();
         let (source_len, samples_schedule, length_schedule) =
             (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The order may be user code. If it panics here, the coordinator reports the same panic.
+        // The sampler may be user code. If it panics here, the coordinator reports the same panic.
         let batch_count = move |epoch| {
             if epoch < shared_limit.load(Ordering::Relaxed) {
                 guarded(|| Ok(length_schedule.num_batches(epoch))).unwrap_or(0)
@@ -111,8 +111,8 @@ impl PrefetchNotifier {
     }
 
     /// Records that all samples of a batch have been read. Notifies the source once all earlier
-    /// batches of the run have been read too: one batch may use the bytes that were prefetched
-    /// for a different one, so the source must keep them until then. Ignores canceled runs.
+    /// batches of the run have been read too, because one batch may use bytes that were prefetched
+    /// for a different batch. Ignores canceled runs.
     pub(crate) fn finish_batch(&self, run: u64, seq: u64, batch: BatchIndex) {
         if self.prefetcher.is_none() {
             return;
@@ -125,7 +125,8 @@ impl PrefetchNotifier {
         let mut next_seq = progress.next_seq;
         while let Some(batch) = progress.finished.remove(&next_seq) {
             next_seq += 1;
-            // Ignore a panic: the batch is complete. At worst, the source keeps some memory.
+            // Ignore a panic, because the batch is complete. At worst, the source keeps some
+            // memory.
             let _ = self.call(|prefetcher| prefetcher.done(batch));
         }
         progress.next_seq = next_seq;

@@ -1,7 +1,7 @@
-//! [`ReadBuffers`]: samples that a reader has read, but no worker has decoded yet.
+//! [`ReadBuffers`] holds samples that a reader has read, but no worker has decoded yet.
 //!
-//! A *part* is a group of samples of one batch, which one worker fills. An *entry* is one of these
-//! samples, possibly with its *partners*: the samples that are combined with it into one image.
+//! A *part* is a group of rows of a batch that one worker fills. An *entry* is the sample of one
+//! row. Its *partners* are the samples that are combined with it into one image, if any.
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
 //! owns the buffers and shares the ownership of the source, so that samples can move between
@@ -42,16 +42,16 @@ pub(crate) struct ReadBuffers {
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// `samples_per_entry` includes the partners.
+    /// Creates buffers for [`MAX_GROUP`] entries. `samples_per_entry` includes the partners.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, samples_per_entry: usize) -> Self {
         let count = MAX_GROUP * samples_per_entry;
         let buffers = vec![Vec::new(); count].into_boxed_slice();
         ReadBuffers { samples: Vec::with_capacity(count), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` with the random number `draw` into the next free buffer, which must exist.
-    /// Retries up to `retries` times while `may_retry` returns true. Returns the duration in ns and
-    /// the size of the fields in bytes.
+    /// Reads sample `id` with the random number `draw` into the next free buffer. Panics if all
+    /// buffers are in use. Retries up to `retries` times while `may_retry` returns true. Returns
+    /// the duration in ns and the size of the fields in bytes.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,

@@ -2,7 +2,7 @@
 //!
 //! Over a network, a read takes about the same time for any number of concurrent reads, so more
 //! readers mean more throughput. A disk serves only a few reads at a time, and more readers only
-//! make each read slower. The right number can only be found by trial: while parts wait for a
+//! make each read slower. The right number can only be found by trial. While parts wait for a
 //! reader, the number is doubled. If that raises the read rate by less than a quarter, although
 //! parts are still waiting, the number is halved again, and the next trial is delayed.
 //!
@@ -40,12 +40,14 @@ pub(super) struct ReaderCount {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number stays constant for this many windows, and is then doubled if parts are waiting.
+    /// The number of readers stays constant for this many windows, and is then doubled if parts are
+    /// waiting.
     Resting(u32),
     /// The number of readers has just been doubled. The value is the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.
     Starting(f64),
-    /// The window measures the rate with the doubled number. The value is the rate before.
+    /// The current window measures the rate after the doubling. The value is the rate before the
+    /// doubling.
     Measuring(f64),
 }
 
@@ -63,7 +65,7 @@ impl ReaderCount {
     }
 
     /// Records that a sample was read at time `now`, in ns since any fixed instant.
-    /// `is_part_waiting` is whether a part waits for a reader although the memory for reading it is
+    /// `is_part_waiting` is true if a part waits for a reader although the memory for reading it is
     /// available. Returns the number of readers if it changes.
     pub(super) fn record_read(&mut self, now: u64, is_part_waiting: bool) -> Option<usize> {
         self.samples += 1;

@@ -85,7 +85,7 @@ pub(crate) struct ReadStage {
 }
 
 enum Threads {
-    /// No reader was needed so far.
+    /// No reader has been needed so far.
     None {
         send_part: SendPart,
     },

@@ -15,7 +15,8 @@ use crate::trace::{ThreadUsage, nanos};
 
 /// Readers take over if workers are blocked for at least this fraction of their time.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
-/// Readers take over only after reads blocked in this many parts: one slow sample is not enough.
+/// Readers take over only after reads blocked in this many parts, because one slow sample is not
+/// enough.
 const MIN_BLOCKED_PARTS: u32 = 3;
 /// Number of parts after which the weight of earlier observations is halved.
 const HALF_LIFE_PARTS: u32 = 32;
@@ -23,7 +24,8 @@ const HALF_LIFE_PARTS: u32 = 32;
 /// blocked read lowers the count by [`BLOCK_PENALTY`].
 const MAX_UNBLOCKED_PARTS: u32 = 64;
 const BLOCK_PENALTY: u32 = 8;
-/// Without reports of blocked threads, reads that average this many ns count as blocked.
+/// On systems that do not report blocked threads, reads count as blocked if they take at least this
+/// many ns on average.
 const LONG_READ_NS: u64 = 200_000;
 
 pub(crate) struct ReaderSwitch {
@@ -39,7 +41,7 @@ struct Observations {
     blocked_parts: u32,
     /// Time that workers were blocked while reading, in ns.
     blocked_ns: u64,
-    /// Time that workers spent filling these parts, in ns. This includes decoding.
+    /// Time that workers spent filling these parts, including decoding, in ns.
     fill_ns: u64,
     /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) per blocked part.
     unblocked_parts: u32,
@@ -125,7 +127,7 @@ impl BlockTimer {
     }
 
     /// Returns how long the thread was blocked since the last call, or since `new`, in ns.
-    /// `read_count` is the number of samples that it has read in that time.
+    /// `read_count` is the number of samples that the thread has read in that time.
     pub(crate) fn take_blocked_ns(&mut self, read_count: usize) -> u64 {
         let previous = std::mem::replace(self, BlockTimer::new());
         let ns = nanos(self.start, previous.start);

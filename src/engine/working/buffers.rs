@@ -31,8 +31,8 @@ impl PartFiller<'_> {
         usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether only the pixels of an image of `bytes` bytes count as memory use. The
-    /// codecs' scratch memory matters only for large images or if memory is scarce.
+    /// Returns whether only the pixels of an image, which take `bytes` bytes, count as memory use;
+    /// see [`SMALL_IMAGE_BYTES`].
     pub(super) fn counts_only_pixels(&self, bytes: u64) -> bool {
         let has_ample_memory = self.runtime.scratch.share().decode_bytes as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         has_ample_memory && bytes <= SMALL_IMAGE_BYTES

@@ -28,7 +28,7 @@ fn groups(frame_count: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// numbers of bytes needed to decode one clip at a time, and to copy one frame for the device.
+    /// bytes needed to decode the largest clip, and to copy the largest frame for the device.
     /// `is_single_sample` is true if no image is combined with images of other samples.
     pub(super) fn plan_clips(
         &self,
@@ -63,7 +63,7 @@ impl<'a> PartFiller<'a> {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the number of bytes needed to decode any group of frames of a clip.
+    /// Returns the number of bytes needed to decode the largest group of frames of a clip.
     fn clip_memory(
         &self,
         first_frame: &EncodedImage<'_>,
@@ -75,7 +75,8 @@ impl<'a> PartFiller<'a> {
         let (region, mut max_memory) = (self.largest_region(sample_image), 0);
         let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.max_coefficient_bytes(first_frame));
         for group in groups(frame_count) {
-            // If only pixels count, all frames need the same memory: they have the same size.
+            // If only pixels count, all frames need the same memory, because they have the same
+            // size.
             let memory = if self.counts_only_pixels(pixel_bytes) {
                 self.decoding_memory(first_frame, region).saturating_add(cached_bytes).saturating_mul(group.len())
             } else {
@@ -89,7 +90,7 @@ impl<'a> PartFiller<'a> {
         Ok(max_memory)
     }
 
-    /// Returns the region of each frame that may have to be decoded.
+    /// Returns the largest region of a frame that may have to be decoded.
     pub(super) fn largest_region(&self, sample_image: &SampleImage<'a>) -> Rect {
         if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
@@ -129,7 +130,7 @@ impl<'a> PartFiller<'a> {
         let (mut frames, recipe) = (ArrayVec::<_, MAX_GROUP>::new(), self.recipe);
         for frame in group.clone() {
             let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
-            // Decoding a video frame finds its damage.
+            // Damage in a video frame is found only by decoding it.
             if recipe.is_strict && !encoded.is_video() {
                 Recipe::refuse_damage(&mut encoded)
                     .map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;

@@ -19,7 +19,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, SLOT_WAIT};
 
-/// Replaces the schedule: chooses the samples of each batch when the batch begins.
+/// Chooses the samples of each batch when the batch begins. Replaces the schedule.
 pub(crate) trait BatchSampler: Send + Sync {
     /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
     /// `entries` empty if the run to which `epoch` belongs has ended.
@@ -144,7 +144,8 @@ impl Coordinator {
         state::count_batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Gets the samples of a batch from the sampler, possibly user code. Checks the indices.
+    /// Gets the samples of a batch from the sampler, which may be user code. Fails if the source
+    /// does not have them.
     fn choose_samples(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;

@@ -16,7 +16,7 @@ use crate::trace::Stage;
 /// worker takes about as long as copying 10 KB.
 const MIN_PART_BYTES: usize = 256 << 10;
 
-/// `min_len` is the number of samples per part if the samples are not copied.
+/// Returns the number of samples per part, at least `min_len`, the number on the general path.
 pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) -> usize {
     (MIN_PART_BYTES / sample_bytes.max(1)).clamp(min_len, batch_len.max(min_len))
 }

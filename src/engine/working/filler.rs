@@ -43,7 +43,6 @@ pub(crate) enum DeviceImages {
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
-    /// The partners of the sample, each with its source index.
     pub(super) partner_samples: PartnerSamples<'a>,
     pub(super) timing: SampleTiming<'a>,
     /// Number of images of this sample in the group.
@@ -100,7 +99,8 @@ impl<'a> Group<'a> {
 
 /// Buffers that a worker reuses from sample to sample.
 pub(super) struct Buffers {
-    /// One buffer per decoded image. Output images that are cut from it share the buffer.
+    /// One buffer per decoded image. Output images that are crops of the same decoded image share
+    /// its buffer.
     pub(super) pixels: [Pixels; MAX_PLANNED],
     pub(super) image_buffer: Vec<u8>,
     pub(super) resizer: Resizer,
@@ -124,8 +124,8 @@ impl Buffers {
     }
 
     /// Frees each pixel buffer that takes the total above the worker's share. Earlier buffers have
-    /// priority, because they are used most often. Limits the memory that the bitstream (up to half
-    /// of it) and the decoders retain between images.
+    /// priority, because they are used most often. Limits the memory that the decoders and the
+    /// bitstream retain between images. The bitstream gets at most half of this memory.
     pub(super) fn trim(&mut self, share: Share) {
         let mut free_bytes = share.decode_bytes;
         for pixels in &mut self.pixels {
@@ -188,7 +188,7 @@ impl<'a> PartFiller<'a> {
                         field_plan,
                     });
                     buffered_bytes += buffer;
-                    // Stop before the next sample: one more of this size might exceed the share.
+                    // Stop here, because one more sample of this size might exceed the share.
                     if buffered_bytes + buffer > share.encoded_bytes {
                         break;
                     }
@@ -302,7 +302,7 @@ impl<'a> PartFiller<'a> {
         if self.device_images != DeviceImages::All {
             recipe::share_decoding(&mut group.sample_images[first_image..], share.decode_bytes as u64);
         }
-        // `copy_bytes` is the maximum, not the sum: images are copied one at a time.
+        // `copy_bytes` is the maximum, not the sum, because images are copied one at a time.
         let mut memory = clip_memory;
         let is_only_image = fields.len() == 1 && partner_samples.is_empty();
         for sample_image in &mut group.sample_images[first_image..] {
@@ -448,9 +448,9 @@ impl<'a> PartFiller<'a> {
                     (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
                 let (admission, is_faulty) =
                     (sample_image.admission.take(), job.result.is_err() || job.out.damage().is_some());
-                // If several images are cut from this decoded region, or if it was decoded for the
-                // cache, the damage may lie outside the part that one of the images needs. So
-                // decode each of these images separately.
+                // If several images share this decoded region, or if it was decoded for the cache,
+                // the damage may lie outside the region that an image needs. So decode each of
+                // these images separately.
                 sample_image.must_decode_separately = is_faulty && (is_shared || admission.is_some());
                 if let Some(admission) = admission.filter(|_| !is_faulty) {
                     admission.fill(job.image.size(), job.out, job.coefficients);
@@ -468,7 +468,7 @@ impl<'a> PartFiller<'a> {
     }
 
     fn store_for_device(&mut self, group: &mut Group<'a>) {
-        // Workers compose combined images.
+        // Workers decode and combine the images of samples with partners.
         for (sample, sample_images) in group.iter_mut().filter(|(sample, _)| sample.partner_samples.is_empty()) {
             for sample_image in
                 sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
@@ -485,8 +485,9 @@ impl<'a> PartFiller<'a> {
         self.buffers.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
     }
 
-    /// Copies the data of `images` for the device: of `sample_image`, or of consecutive frames from
-    /// `first_frame` on. Returns `false` for each image that a worker must decode.
+    /// Copies the data of `images` for the device. These are the image of `sample_image`, or its
+    /// consecutive frames from `first_frame` on. Returns `false` for each image that a worker must
+    /// decode.
     pub(super) fn store_images(
         &mut self,
         images: &[EncodedImage<'a>],

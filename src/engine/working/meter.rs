@@ -37,7 +37,7 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).enter(stage, id);
     }
 
-    /// Ends a lap that does not belong to a single sample. Returns its duration in ns.
+    /// Ends the lap, and returns its duration in ns.
     pub(crate) fn lap(&mut self) -> u64 {
         let previous_start = std::mem::replace(&mut self.lap_start, Instant::now());
         nanos(self.lap_start, previous_start)
@@ -70,7 +70,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// `bytes` is the size of the output.
+    /// Adds `ns` to the stage's time. `bytes` is the size of the output.
     pub(super) fn add_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).add_sample(stage, ns, bytes);

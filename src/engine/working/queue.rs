@@ -1,7 +1,7 @@
 //! The queue of parts, and the pool tasks that process it.
 //!
 //! In this file, a *part* is a group of rows of a batch, and is queued in a [`Task`] message. A
-//! *pool task* is a task of the rayon pool: it takes parts in order until the queue stays empty.
+//! *pool task* is a task of the rayon pool that takes parts in order until the queue stays empty.
 //! There are never more pool tasks than threads. Pool tasks keep running while parts arrive, so
 //! they are rarely spawned in the middle of an epoch. Between two parts, a pool task offers its
 //! thread to other tasks of the pool, such as those of a transform that uses rayon.
@@ -27,8 +27,8 @@ use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 use crate::source::BatchIndex;
 
-/// Duration of a pool task's first wait for a part. Each later wait is twice as long. Before each
-/// wait, the task offers its thread to the pool.
+/// Duration of a pool task's first wait for a part. Each later wait is twice as long as the
+/// previous one. Before each wait, the task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 /// A pool task ends after the first wait that is at least this long.
 const MIN_LAST_WAIT: Duration = Duration::from_millis(8);
@@ -39,7 +39,7 @@ struct WorkQueue {
     read_stage: Arc<ReadStage>,
     /// Number of pool tasks that are running or waiting for a thread.
     pool_task_count: AtomicUsize,
-    /// One worker per thread, created for its first part.
+    /// The worker of each thread, created when the thread takes its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
     fill_result_sender: Sender<FillResult>,
     slot_sender: Sender<FreeSlot>,
@@ -106,8 +106,8 @@ impl WorkQueue {
         loop {
             while let Some(task) = self.next_task() {
                 // Rayon may have run a pool task that was meant for an idle thread on this thread
-                // instead, inside `next_task` or the previous part, where the task ended
-                // immediately. Start a replacement, so that the idle thread gets work.
+                // instead, during `next_task` or the previous part. Such a task ends immediately,
+                // so start a replacement for the idle thread.
                 if !self.task_receiver.is_empty() && self.reserve_pool_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.run_pool_task());

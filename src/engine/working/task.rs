@@ -16,7 +16,7 @@ pub(crate) struct Task {
     pub(crate) redecode: Option<RedecodeRequest>,
 }
 
-/// Samples of a full batch that the device could not decode. Each part carries a copy.
+/// Samples of a full batch that the device could not decode. Each task of the batch has a copy.
 #[derive(Clone)]
 pub(crate) struct RedecodeRequest {
     /// Rows of these samples, in ascending order.

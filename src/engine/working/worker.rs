@@ -159,7 +159,7 @@ impl Worker {
         recipe.check_size(&sample, entry.sample)?;
         // Combined images are never decoded on the device, so only this sample has to be read.
         // Decode all of its images again, so that each damaged image is counted exactly once, but
-        // write only those assigned to the device.
+        // write only the images that were assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer_bytes = share.excess_buffer_bytes(sample.total_bytes());
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
@@ -246,8 +246,8 @@ impl Worker {
         self.buffers.trim(share);
     }
 
-    /// Fills samples from the front of `rows`: as many as there are buffers, or fewer if the
-    /// encoded samples are large. Returns the time spent waiting for reads, in ns.
+    /// Fills as many rows from the front of `rows` as there are buffers, or fewer if the encoded
+    /// samples are large. Returns the time spent waiting for reads, in ns.
     fn fill_group(
         &mut self,
         part: &mut SlotPart,
