@@ -15,7 +15,8 @@ use super::gpu::{Gpu, capturing};
 use crate::error::Result;
 
 /// A copy of a batch's field in separate device memory; see [`DeviceBatch::copy_on`]. It does not
-/// occupy a slot. After a drop, the memory is freed once the device's pending work is done.
+/// occupy a slot. After the copy is dropped, its memory is freed once the device's pending work is
+/// done.
 pub struct DeviceCopy<G: Gpu> {
     gpu: G,
     memory: G::Buffer,

@@ -30,7 +30,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
-    /// Creates a stream with work that runs before the pending work of other streams.
+    /// Creates a high-priority stream. Its work runs before the pending work of other streams.
     fn urgent_stream(&self) -> Result<Self::Stream>;
     /// Wraps a stream handle of a different library.
     ///
@@ -149,6 +149,6 @@ pub struct Decode {
     pub(crate) starts: usize,
     pub(crate) faults: usize,
     pub(crate) count: usize,
-    /// Maxima over the samples. They determine the launch sizes.
+    /// Statistics of the samples, which determine the launch sizes.
     pub(crate) largest: Largest,
 }

@@ -1,8 +1,8 @@
 //! Device batches, and the prefetch ring that uploads them.
 //!
-//! Batches are uploaded on one stream, and decoded and converted on a second, so copies and kernels
-//! of different batches overlap. The consumer's stream waits for an event; the host does not wait
-//! for the conversion.
+//! Batches are uploaded on one stream, and decoded and converted on other streams, so copies and
+//! kernels of different batches overlap. The consumer's stream waits for an event. The host does
+//! not wait for the conversion.
 //! `README.md` describes the design, and explains what tests can show without a GPU.
 //!
 //! The ring and its batches depend only on the `Gpu` trait. Tests run them on a simulated device

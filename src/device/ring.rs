@@ -81,7 +81,7 @@ mod shared;
 mod thread;
 mod timing;
 
-/// Time that the consumer waits for slots that a capture defers.
+/// Time after which the consumer reports slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
 /// Maximum time that dropping the ring waits for the copy thread's streams, which usually finish
 /// earlier.
@@ -157,8 +157,8 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let (gpu, plan) = (&shared.gpu, shared.plan);
         let flags = shared.fault_flags();
         let faults = (0..if flags > 0 { plan.slots } else { 0 }).map(|_| gpu.faults(flags)).collect::<Result<_>>()?;
-        // Callers wait for requests. Batches of a loader are prepared ahead, and would delay the
-        // consumer's kernels if they ran first.
+        // Requests use high-priority streams, because their callers wait. Batches of a loader are
+        // prepared ahead, and would delay the consumer's kernels if they ran first.
         let stream = || if lanes.is_some() { gpu.urgent_stream() } else { gpu.stream() };
         let (copy_stream, lanes) = (stream()?, lanes.map_or(0, |lanes| lanes.count));
         let convert_streams = (0..lanes.max(1)).map(|_| stream()).collect::<Result<_>>()?;

@@ -382,8 +382,8 @@ pub(crate) struct SlotLayout {
     pub(crate) staged_uploads: Vec<Upload>,
     pub(crate) staging_bytes: usize,
     pub(crate) copied_uploads: Vec<Upload>,
-    /// The first `image_uploads` copies of `copied_uploads` are timed. These are the copies of
-    /// images, or all copies if none is an image.
+    /// If nothing is staged, the first `image_uploads` copies of `copied_uploads` are timed. These
+    /// are the copies of images, or all copies if none is an image.
     pub(crate) image_uploads: usize,
     /// Computations, which run after all copies.
     pub(crate) compute_steps: Vec<ComputeStep>,
@@ -428,7 +428,7 @@ pub(crate) struct DecodeStep {
 pub(crate) struct Upload {
     pub(crate) span: usize,
     pub(crate) offset: usize,
-    /// Index of the decode step that writes the images that the device decodes to the same memory.
+    /// Index of the decode step that writes device-decoded images to the same memory.
     pub(crate) decode_step: Option<usize>,
 }
 
@@ -456,8 +456,8 @@ pub(crate) enum Location {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
-    /// Maximum number of batches on the device: the prefetched ones, and the one that the consumer
-    /// holds.
+    /// Maximum number of batches on the device, which are the prefetched ones and the one that the
+    /// consumer holds.
     pub(crate) slots: usize,
     pub(crate) slot_bytes: usize,
     /// Number of staging buffers, which hold u8 images until they are converted.

@@ -57,7 +57,7 @@ impl Augment {
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. Unlike in torchvision, smaller images are not padded: the sample fails.
+    /// `CenterCrop(side)`. A sample fails if its image is smaller. torchvision pads such images.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
@@ -244,8 +244,8 @@ impl Augment {
     }
 
     /// Sets whether the resize filter widens as the image shrinks. The default is true. Without
-    /// antialiasing, each output pixel is computed from only the nearest source pixels: two along
-    /// each axis for a bilinear filter, and four for a bicubic filter. This setting also applies to
+    /// antialiasing, an output pixel depends only on the nearest source pixels, which are two along
+    /// each axis for a bilinear filter and four for a bicubic filter. This setting also applies to
     /// maps of floats. [`Interpolation::Nearest`] is never antialiased.
     ///
     /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
@@ -352,8 +352,8 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how to transform a sample with an image of size `size`, which need not be decoded
-    /// yet. The plan is for epoch 0. For a later epoch, call this method on the result of
+    /// Plans the transformation of an image of size `size`. The image need not be decoded yet. The
+    /// plan is for epoch 0. For a later epoch, call this method on the result of
     /// [`at_epoch`](Augment::at_epoch).
     ///
     /// Draws from `rng` in this order: crop, flip, vertical flip, erasing, then the pixel effects
@@ -371,9 +371,9 @@ impl Augment {
         self.plan_with(size, &[], rng)
     }
 
-    /// Decides how to transform a sample with `boxes`, each of which is (x1, y1, x2, y2) in pixels
-    /// of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes. For other crops, this
-    /// method is the same as [`plan`](Augment::plan).
+    /// Plans the transformation of an image with `boxes`, each of which is (x1, y1, x2, y2) in
+    /// pixels of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes. For other crops,
+    /// this method is the same as [`plan`](Augment::plan).
     ///
     /// # Errors
     /// Same as [`plan`](Augment::plan).

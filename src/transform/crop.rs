@@ -1,4 +1,5 @@
-//! [`Crop`]: selects the area of an image that the output shows, and its size and position.
+//! [`Crop`] selects the area of an image to output, and the size and position of this area in the
+//! output.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +12,7 @@ use crate::transform::zoom::{self, Zoom};
 
 const MAX_SIDE: u32 = 65_535;
 
-/// The crops of the constructors of [`Augment`](crate::Augment).
+/// The kind of crop that a constructor of [`Augment`](crate::Augment) selects.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     Random {
@@ -155,7 +156,7 @@ fn wrong_size_error(actual: Size, clause: &str, size: Size, hint: &str) -> Error
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
     let side = output.width.min(output.height);
-    // Within this limit, every crop contains a part of the image, and every pixel that its border
+    // Within this limit, a crop contains a part of the image and all pixels that the border
     // repeats.
     let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
     if u64::from(padding) * factor < u64::from(side) {
@@ -222,7 +223,8 @@ fn plan_padded_crop(
     };
     let y = draw_start(size.height, output.height)?;
     let x = draw_start(size.width, output.width)?;
-    // Computes the start of the visible section in the image and in the output, and its length.
+    // Returns the start of the visible section in the image, its start in the output, and its
+    // length.
     let visible_section = |start: i64, length: u32, output_side: u32| {
         let end = (start + i64::from(output_side)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)

@@ -1,8 +1,9 @@
 /// Filter of the resize.
 ///
-/// An output pixel is a weighted sum of source pixels, with weights from the filter. All filters
-/// except [`Nearest`](Interpolation::Nearest) are antialiased: they widen as the image shrinks.
-/// [`Augment::antialias`](crate::Augment::antialias) turns antialiasing off.
+/// An output pixel is a weighted sum of source pixels, with weights from the filter. By default,
+/// all filters except [`Nearest`](Interpolation::Nearest) are antialiased, which means that they
+/// widen as the image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns antialiasing
+/// off.
 ///
 /// The antialiased [`Bilinear`](Interpolation::Bilinear) filter is the fastest of the antialiased
 /// filters, and the only filter that devices support. With any other filter, the worker threads
@@ -12,7 +13,7 @@
 #[non_exhaustive]
 pub enum Interpolation {
     /// A triangle. Equals Pillow's and torchvision's `BILINEAR`, except that values may differ by
-    /// one: for speed, images are resized vertically first.
+    /// one, because images are resized vertically first for speed.
     #[default]
     Bilinear,
     /// The same triangle, bit-identical to torchvision's `BILINEAR` for tensors. Use this filter to

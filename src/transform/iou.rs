@@ -5,14 +5,14 @@ use crate::decode::{Rect, Size};
 use crate::sampler::Rng;
 use crate::transform::geometry::contains_center;
 
-/// Intersection over union that a crop must reach with a box. 1 selects the whole image.
+/// Thresholds of the intersection over union of a crop with a box. 1 selects the whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
 const MAX_CROPS: usize = 40;
 
-/// Maximum number of thresholds, after which the whole image is used, while torchvision loops
-/// forever. Each threshold is 1 with a probability of 1/7, so at most (6/7)^100 of the samples (2
-/// in 10 million) get here.
+/// Number of thresholds after which the whole image is used. torchvision has no such limit. Each
+/// threshold is 1 with a probability of 1/7, so at most (6/7)^100 of the samples (2 in 10 million)
+/// are expected to reach the limit.
 const MAX_THRESHOLDS: usize = 100;
 
 /// Draws a crop of an image of `size`, or `None` for the whole image. Each of `boxes` is (x1, y1,

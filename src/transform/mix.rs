@@ -87,21 +87,21 @@ impl Mix {
     }
 }
 
-/// Parameters for mixing the images and labels of one batch. The mixed label has the weight
-/// `weight` for the sample's own class, and `1 - weight` for the class of its
-/// [`partner`](Mixing::partner).
+/// Parameters for mixing the images and labels of one batch. A mixed label assigns `weight` to the
+/// sample's own class, and `1 - weight` to the class of the sample that is mixed in (its
+/// [`partner`](Mixing::partner)).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// Weight of the sample itself, from 0 to 1. Torchvision calls it `lam`.
     pub weight: f32,
-    /// Rectangle that is copied from the partner (`CutMix`), or `None` for a weighted sum
+    /// Rectangle that is copied from the other sample (`CutMix`), or `None` for a weighted sum
     /// (`MixUp`).
     pub cutmix_area: Option<Rect>,
 }
 
 impl Mixing {
-    /// Returns the index of the sample that is mixed with sample `index` in a batch of `count`
-    /// samples: the previous one, or the last one for the first sample.
+    /// Returns the index of the sample that is mixed into sample `index` of a batch of `count`
+    /// samples. This is the previous sample, or the last sample for the first one.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }

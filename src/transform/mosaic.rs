@@ -12,7 +12,7 @@ const MAX_SCALE: f64 = 10.0;
 
 pub(crate) const TILES: usize = 4;
 
-/// Combines the images of a sample and three partners into a mosaic, as in YOLO.
+/// Combines the images of four samples into a mosaic, as in YOLO.
 ///
 /// Each of the four images is resized to fit into the output. The images meet at a random point of
 /// a canvas that is twice as wide and twice as high as the output. The canvas is then scaled and
@@ -20,10 +20,10 @@ pub(crate) const TILES: usize = 4;
 /// followed by `RandomPerspective` without rotation and shear, with two differences: each image is
 /// resized only once, and its position is rounded to whole pixels.
 ///
-/// The sample's own image is to the upper left of the point. The partners are drawn with
+/// The sample's own image is to the upper left of the point. The other three samples are drawn with
 /// replacement from the samples of the epoch, so they respect its [subset](crate::Loader::subset)
-/// and weights. They depend only on the seed, the epoch and the sample, not on the workers, the
-/// ranks or the batch size.
+/// and weights. The draws depend only on the seed, the epoch and the sample, not on the workers,
+/// the ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
@@ -103,7 +103,7 @@ impl Mosaic {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
-    /// Positions of the partners among the samples of the epoch.
+    /// Positions of the other three samples within the epoch.
     pub(crate) partners: [u64; TILES - 1],
     /// Point at which the images meet, from the upper left corner of the canvas, in output widths
     /// and heights.
@@ -124,8 +124,8 @@ struct Span {
 }
 
 impl Tiling {
-    /// Plans one of the four images. They are numbered in row-major order. An invisible image has
-    /// an empty target.
+    /// Plans one of the four images. `tile` numbers the images in row-major order. An invisible
+    /// image has an empty target.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
         let fitted_size = geometry::fitted_size(size, output);
         let horizontal = self.span(0, fitted_size.width, output.width, tile % 2 == 1);

@@ -1,8 +1,8 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The output sizes in each epoch. A *variant* is one combination of output sizes, one for each
-/// image of a sample.
+/// The output sizes in each epoch. A *variant* is a combination of output sizes, with one size for
+/// each image of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
     /// First epoch and variant of each range of epochs in which no size changes.

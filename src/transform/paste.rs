@@ -5,15 +5,14 @@ use crate::sampler::Rng;
 
 const MAX_MARGIN: u32 = 64;
 
-/// Pastes objects from a different sample into the image. See Ghiasi et al., "Simple Copy-Paste is
-/// a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules equal
-/// `SimpleCopyPaste` in torchvision's reference training.
+/// Pastes objects from a randomly drawn sample into the image. See Ghiasi et al., "Simple
+/// Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules
+/// equal `SimpleCopyPaste` in torchvision's reference training.
 ///
-/// The other sample, the partner, is drawn from the samples of the epoch. The
-/// [`Augment`](crate::Augment) crops and flips the partner with separate random numbers. If n
-/// objects of the partner remain after the crop, n draws with replacement select the objects to
-/// paste. All draws depend only on the seed, the epoch and the sample, not on the workers, the
-/// ranks or the batch size.
+/// The source sample is drawn from the samples of the epoch. The [`Augment`](crate::Augment) crops
+/// and flips it with separate random numbers. If n of its objects remain after the crop, n draws
+/// with replacement select the objects to paste. All draws depend only on the seed, the epoch and
+/// the sample, not on the workers, the ranks or the batch size.
 ///
 /// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
@@ -47,7 +46,7 @@ impl CopyPaste {
     /// objects. The default is 2, and the maximum is 64.
     ///
     /// The default equals torchvision's `blending=True`, which blurs a boolean mask with a 5 by 5
-    /// kernel, so that every pixel within reach becomes true. A margin of 0 equals
+    /// kernel and thereby sets every pixel within 2 pixels of the mask. A margin of 0 equals
     /// `blending=False`.
     #[must_use]
     pub fn margin(mut self, pixels: u32) -> Self {
@@ -68,8 +67,8 @@ impl CopyPaste {
         Ok(())
     }
 
-    /// Draws the partner of a sample, or `None` if nothing is pasted into it. `len` is the number
-    /// of samples in the epoch.
+    /// Draws the sample whose objects are pasted, or `None` if nothing is pasted. `len` is the
+    /// number of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
         // A separate generator keeps all other random numbers of the sample the same.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
@@ -82,14 +81,15 @@ impl CopyPaste {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
-    /// Index of the partner among the samples of the epoch.
+    /// Position, within the epoch, of the sample that provides the objects.
     pub(crate) partner: [u64; 1],
     pub(crate) margin: u32,
 }
 
 impl Pasting {
     /// Draws torchvision's `unique(randint(0, count, (count,)))`, where `count` is the number of
-    /// the partner's objects. `rng` is the sample's generator.
+    /// objects to choose from. `rng` is the generator of the sample that the objects are pasted
+    /// into.
     pub(crate) fn choose_objects(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         out.clear();
@@ -98,7 +98,7 @@ impl Pasting {
         out.dedup();
     }
 
-    /// Returns the generator for the crop and the flips of the partner.
+    /// Returns the generator that crops and flips the sample that provides the objects.
     pub(crate) fn partner_rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }

@@ -33,7 +33,7 @@ pub struct Plan {
     pub crop: Rect,
     /// Size to which `crop` is resized.
     pub resized: Size,
-    /// Upper left corner (column, row), in the resized area, of the section that the target shows.
+    /// Upper left corner (column, row) of the section of the resized area that the target shows.
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,
@@ -70,8 +70,8 @@ pub struct ClippedBox {
 }
 
 impl ClippedBox {
-    /// Returns the box around the moved corners, clipped to the output, or `None` if that box is
-    /// empty.
+    /// Returns the smallest box around the four corners after `warp`, clipped to the output, or
+    /// `None` if that box is empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.source_to_output(corner, output));
@@ -189,16 +189,17 @@ impl Plan {
         self.effects.run(image);
     }
 
-    /// Returns the rectangle that is erased after normalization, if any. The `value` of noise is
-    /// its mean. Erasing does not change masks, boxes and points, as in torchvision's
+    /// Returns the rectangle that is erased after normalization, if any. For noise, `value` is the
+    /// mean of the noise. Erasing does not change masks, boxes and points, as in torchvision's
     /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.effects.values.first().map(AnyValueEffect::erased)
     }
 
-    /// Returns the area of the output that custom transforms may change: the image without the fill
-    /// around it. The area is the whole output if the fill is a border of the image, if geometric
-    /// operations have moved the image, or if the output combines several images (`joins`).
+    /// Returns the area of the output that custom transforms may change. Usually, this is the image
+    /// without the fill around it. The area is the whole output if the fill is a border of the
+    /// image, if geometric operations have moved the image, or if the output combines several
+    /// images (`joins`).
     pub(crate) fn changeable_area(&self, joins: bool) -> Rect {
         if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.image_area() }
     }
@@ -368,9 +369,9 @@ impl Plan {
     }
 }
 
-/// Maps `position` of the output back to the image, along one axis. `target` and `length` describe
-/// the target, `start` and `from` the crop. `to` is the length of the resized crop, and `offset`
-/// the offset in it.
+/// Maps `position` of the output back to the image, along one axis. The target is (`target`,
+/// `length`) and the crop is (`start`, `from`), each as start and length. `to` is the length of the
+/// resized crop, and `offset` is the start of the target's section in the resized crop.
 fn nearest(
     position: u32,
     output: u32,

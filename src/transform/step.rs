@@ -12,7 +12,7 @@ use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 /// [`Augment::steps`](crate::Augment::steps) returns the calls that built an augmentation, and
 /// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. `Display` writes a step as a
 /// call. In `serde` formats such as JSON, a step is a map from the name of the method to its
-/// arguments, a map or a list.
+/// arguments, which are a map or a list.
 ///
 /// ```
 /// use warpfeed::Augment;

@@ -49,8 +49,8 @@ impl Augment {
         self.with(Perspective { scale, probability })
     }
 
-    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. By
-    /// default, there is no policy. Several policies run one after another.
+    /// Applies random effects, which a policy such as [`Policy::rand_augment`] draws for each
+    /// sample. By default, there is no policy. Several policies run one after another.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)

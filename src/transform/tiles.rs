@@ -15,13 +15,14 @@ impl Augment {
     /// that no image covers have the [fill color](Augment::fill). Flips and effects apply to the
     /// combined image as a whole.
     ///
-    /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
-    /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
-    /// itself. A loader rejects labels, because a label is the class of a single image, and all
-    /// other field types that follow the image.
+    /// Boxes, including their columns, masks and points ([`Boxes`](crate::field::Boxes)), and
+    /// [`Mask`](crate::field::Mask) fields are merged from all four images. Fields that do not
+    /// depend on the image come from the sample itself. A loader rejects labels, because a label is
+    /// the class of a single image. It also rejects all other fields that are transformed with the
+    /// image.
     ///
-    /// For each mosaic, the worker threads read and decode four images. If a partner fails, the
-    /// sample fails, and the error names the partner.
+    /// For each mosaic, the worker threads read and decode four images. If one of the other three
+    /// samples fails, the sample fails, and the error names the other sample.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -37,8 +38,8 @@ impl Augment {
         self.then(Setting::Mosaic(mosaic))
     }
 
-    /// Plans image `tile` of a mosaic. The caller passes generators in the same state, so that all
-    /// four images draw the same flips and effects.
+    /// Plans image `tile` of a mosaic. For all four images, callers must pass an `rng` in the same
+    /// state, so that the flips and effects are the same.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
         let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
@@ -47,14 +48,14 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Pastes objects from a different sample into the image. By default, nothing is pasted. The
-    /// flips of the sample do not affect the pasted objects. Effects run after pasting and change
-    /// the image as a whole.
+    /// Pastes objects from a randomly drawn sample into the image. By default, nothing is pasted.
+    /// The flips of the sample do not affect the pasted objects. Effects run after pasting and
+    /// change the image as a whole.
     ///
-    /// The loader needs exactly one field of [`Boxes`](crate::field::Boxes) with
-    /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
-    /// columns, masks and points, come after the sample's own objects. Pasted objects hide the
-    /// pixels behind them:
+    /// The loader needs exactly one field of [`Boxes`](crate::field::Boxes), and this field must
+    /// have [masks](crate::field::Boxes::masks). In the field, the pasted objects, with their
+    /// boxes, columns, masks and points, come after the sample's own objects. Pasted objects hide
+    /// the pixels behind them:
     ///
     /// - Covered pixels are removed from the masks of the sample's own objects.
     /// - An object is dropped if none of its pixels remain, if its box becomes smaller than
@@ -64,11 +65,12 @@ impl Augment {
     /// - If an object loses pixels, its box shrinks to fit the remaining pixels. If it loses none,
     ///   the box stays the same.
     /// - Points stay the same.
-    /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
+    /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the values of the other sample.
     ///
-    /// All other fields come from the sample itself. A loader rejects labels, and all other field
-    /// types that follow the image. For each sample with pasted objects, the worker threads read and
-    /// decode two images. If the partner fails, the sample fails, and the error names the partner.
+    /// Fields that do not depend on the image come from the sample itself. A loader rejects labels
+    /// and all other fields that are transformed with the image. For each sample with pasted
+    /// objects, the worker threads read and decode two images. If the other sample fails, the
+    /// sample fails, and the error names the other sample.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -83,8 +85,8 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// Draws which samples are combined with a sample, if any. `sample` is the seed, the variant
-    /// and the index of the sample. `len` is the number of samples in the epoch.
+    /// Draws the samples that are combined with this sample, or `None`. `sample` is the seed, the
+    /// variant and the index of the sample. `len` is the number of samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
@@ -136,7 +138,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Returns the indices of the partners among the samples of the epoch.
+    /// Returns the positions, within the epoch, of the samples that are combined with this sample.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,

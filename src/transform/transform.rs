@@ -2,7 +2,7 @@ use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;
 
-/// A custom step. It changes the image after the resize and all operations on pixels, and before
+/// A custom step that changes the image after the resize and all operations on pixels, but before
 /// normalization.
 ///
 /// Several worker threads may call a transform at the same time. A closure with the signature of

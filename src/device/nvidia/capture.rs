@@ -1,9 +1,9 @@
 //! Detects whether a stream of the user's program is being captured into a CUDA graph.
 //!
 //! Recording an event for all work of a context ([`Event::record_all`](super::Event::record_all))
-//! would invalidate a capture. The driver can't list captures, so this module remembers every
-//! stream that it has seen, and queries each of them. A query of the legacy default stream covers
-//! all blocking streams of its context.
+//! would invalidate a capture. The driver can't list captures, so this module remembers and queries
+//! the streams that it has seen. A query of the legacy default stream covers all blocking streams
+//! of its context.
 //!
 //! **Invariants**
 //! 1. A handle is queried only while its `CudaStream` is alive.

@@ -40,11 +40,11 @@ pub struct Launch {
     pub count: usize,
 }
 
-/// The kernel that converts u8 images of shape (N, H, W, 3) to model input, for one dtype, layout
-/// and image size.
+/// The kernel that converts u8 images of shape (N, H, W, 3) to model input. A kernel supports one
+/// dtype, layout and image size.
 ///
-/// The results are bit-identical to the host's: both compute the same operations in the same order,
-/// with the same rounding.
+/// The results are bit-identical to the host's, because both compute the same operations in the
+/// same order, with the same rounding.
 pub struct Convert {
     kernel: Kernel,
     dtype: Dtype,
@@ -88,7 +88,8 @@ impl Convert {
                 "the device cannot convert images of {width}x{height} pixels: expected 1 to 2^30 pixels in total"
             )));
         }
-        // Without records, the position of a pixel does not matter, so treat the image as one row.
+        // Without records, the position of a pixel does not matter, so the image is treated as one
+        // row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let EntryPoint { name, pixels_per_group, groups_per_thread } =
             EntryPoint::find(dtype, layout, width, with_ops)?;
@@ -141,9 +142,9 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects. They modify the `args.count` images at `args.input_offset` in place.
-    /// The memory at `args.output_offset` is only scratch memory for effects that read neighboring
-    /// pixels.
+    /// Queues the effects, which modify the `args.count` images at `args.input_offset` in place.
+    /// Effects that read neighboring pixels use the memory at `args.output_offset` as scratch
+    /// memory.
     ///
     /// # Safety
     /// See [`Convert::launch`].

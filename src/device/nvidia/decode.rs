@@ -92,14 +92,13 @@ pub struct DecodeAt {
     pub longest: usize,
     /// Number of blocks of coefficients that the records use.
     pub blocks: usize,
-    /// Number of encoded bytes of the samples that have at least [`DecodeOps::LARGE_BYTES`].
+    /// Total encoded size of the samples of at least [`DecodeOps::LARGE_BYTES`] bytes.
     pub large_bytes: usize,
-    /// Number of blocks of the samples that have at least [`DecodeOps::LARGE_BLOCKS`].
+    /// Total number of blocks in samples with at least [`DecodeOps::LARGE_BLOCKS`] blocks.
     pub large_blocks: usize,
-    /// Whether any record applies an EXIF orientation or converts a video frame.
+    /// True if a record applies an EXIF orientation or converts a video frame.
     pub turned: bool,
-    /// Whether any record is a copy of a different sample's record. The image is then decoded
-    /// twice.
+    /// True if a record is a copy of a different sample's record. The image is then decoded twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
@@ -122,8 +121,8 @@ impl DecodeAt {
 /// The division of samples that are much larger than the others, for one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
-    /// Work of one share, or 0 if no sample is divided. A sample has one additional share for each
-    /// time that this number fits into its work.
+    /// Work of one share, or 0 if no sample is divided. The number of additional shares of a sample
+    /// is the sample's work divided by this number, rounded down.
     work: u32,
     /// Upper bound on the number of additional shares of all samples.
     shares: usize,
@@ -368,8 +367,8 @@ impl Decode {
         let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
-        // Twice the mean number of lines per image. For an image with more lines or segments, thread
-        // blocks loop.
+        // Twice the mean number of lines per image. If an image has more lines or segments, its
+        // thread blocks loop.
         let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
         let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {

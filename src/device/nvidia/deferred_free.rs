@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread, once the device has finished its work.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
-//! meanwhile block driver calls of other threads (both observed on driver 580). This is a deadlock
-//! if the work depends on something that the program's thread has yet to do. So a separate thread
-//! waits until the work is done before it makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device. While they
+//! wait, they block driver calls of other threads (observed on driver 580). The program deadlocks
+//! if the work depends on something that a blocked thread has yet to do. So a separate thread waits
+//! until the work is done before it makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn queue() -> MutexGuard<'static, Queue> {
 }
 
 /// Runs `free` in `context` once all work that has been submitted to the device is done. If the
-/// driver cannot record an event for this work, `free` runs without this wait, and must wait
+/// driver cannot record an event for this work, runs `free` without waiting. `free` must then wait
 /// itself, as `cuMemFree` does.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = IdleWait { mark: Event::new(&context).ok(), context, is_marked: false };

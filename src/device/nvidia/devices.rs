@@ -49,8 +49,8 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // This driver cannot record the event, so wait here. Afterwards, the unrecorded
-                // event in `mark` correctly reports that the work is done.
+                // This driver cannot record the event, so wait here. The event in `mark` is then
+                // unrecorded, which counts as done.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };

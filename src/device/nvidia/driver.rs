@@ -25,7 +25,7 @@ use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use super::exit::{self, Pass};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Returns an error if no CUDA driver can be opened. The result is cached.
+/// Checks that a CUDA driver can be opened. The result is cached.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`] with the message of the dynamic linker, if there is no driver.
@@ -80,7 +80,7 @@ pub(super) fn available_for_batches() -> Result<()> {
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// Restores the thread's current context, because dropping cudarc's last handle changes it.
+    /// Restores the thread's current context, which cudarc changes when its last handle is dropped.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let restore = Entered::save_state();
@@ -95,8 +95,8 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Opens the primary context of device `ordinal`, which the whole process shares. Fails if there
-    /// is no driver or no such device.
+    /// Opens the primary context of device `ordinal`. The whole process shares this context. Fails
+    /// if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         let _pass = initialize()?;
         let restore = Entered::save_state();

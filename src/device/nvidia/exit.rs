@@ -70,7 +70,7 @@ pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }
 
-/// Registers the exit handler, once per process. The driver must be initialized first: handlers run
+/// Registers the exit handler, once per process. The driver must be initialized first. Handlers run
 /// in the reverse order of their registration, and this one must run before the driver's.
 pub(super) fn register_exit_handler() {
     static ONCE: Once = Once::new();

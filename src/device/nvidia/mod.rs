@@ -1,8 +1,8 @@
 //! Device batches on NVIDIA GPUs. Only this module uses `cudarc`.
 //!
-//! The CUDA toolkit is not needed: the driver is loaded at run time, and the kernels are committed
-//! as PTX, next to their source. Without a driver, functions that need one return an
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, and none panics.
+//! The CUDA toolkit is not needed, because the driver is loaded at run time, and the kernels are
+//! committed as PTX, next to their source. Without a driver, functions that need one return an
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, and do not panic.
 //!
 //! The public interface uses types of [`cudarc`] only where they help the program: the streams of
 //! [`stream`], [`borrowed_stream`], [`Loader::cuda`](crate::Loader::cuda),

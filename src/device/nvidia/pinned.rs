@@ -51,10 +51,10 @@ pub enum AfterFork {
     /// The child shares the memory. Use this for memory that the program may still hold after a
     /// fork.
     Shared,
-    /// The memory is absent in the child: an access ends the child with `SIGSEGV`. Large blocks are
-    /// then allocated three times as fast, because huge pages can be used. Blocks from
-    /// `cuMemHostAlloc` are always shared, and so are all blocks if the system cannot hide memory
-    /// from child processes.
+    /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Large blocks
+    /// are then allocated three times as fast, because huge pages can be used. Blocks from
+    /// `cuMemHostAlloc` are always shared. So are all blocks if the system cannot hide memory from
+    /// child processes.
     Absent,
 }
 

@@ -6,9 +6,9 @@ use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. The slot of a dropped batch is reused after an event that follows
-/// all use of the batch. A drop records this event, or a later call if a stream is being captured or
-/// if the batch was exported.
+/// A batch that the consumer holds. After the batch is dropped, its slot is reused after an event
+/// that follows all use of the batch. The drop records this event. If a stream is being captured,
+/// or if the batch was exported, a later call records it instead.
 pub(crate) struct ConsumerBatch<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
@@ -17,7 +17,7 @@ pub(crate) struct ConsumerBatch<G: Gpu> {
     taken_on: OnceLock<Option<G::Stream>>,
     /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
-    /// The streams that use the batch. If there are none, the only user is the stream that the
+    /// The streams registered by `use_on`. If there are none, the only user is the stream that the
     /// batch was taken on.
     users: Mutex<Vec<G::Stream>>,
 }
@@ -69,8 +69,8 @@ impl<G: Gpu> ConsumerBatch<G> {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Records `released` after the work of all `users`, or by default after the work in
-    /// `taken_on`.
+    /// Records `released` after the work of all `users`, or after the work in `taken_on` if there
+    /// are none.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
         let Some((first, other_streams)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };

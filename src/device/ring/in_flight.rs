@@ -31,7 +31,7 @@ pub(super) struct InFlight<G: Gpu, H> {
 
 pub(super) struct PendingUpload<G: Gpu, H> {
     pub(super) host: H,
-    /// Event after which the device no longer reads the slot.
+    /// Event after which the device no longer reads the host slot.
     pub(super) done: G::Event,
     /// The fault flags, or `None` if the device decodes none of the images.
     pub(super) faults: Option<G::Faults>,
@@ -93,8 +93,8 @@ impl<G: Gpu, H> InFlight<G, H> {
         self.faults.extend(faults);
     }
 
-    /// Takes the two events that enclose the consumer's wait from the slot, so that `timing` measures
-    /// the wait.
+    /// Moves the two events that enclose the consumer's wait from the slot to `timing`, if they
+    /// have been recorded.
     pub(super) fn record_stall(&mut self, slot: &mut Slot<G>) {
         if let Some((op, pair)) = slot.take_stall() {
             self.timing.push(op, pair);

@@ -18,7 +18,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
 /// A batch that workers are decoding. Dropping it cancels their work.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
-    /// The result: `None` until the batch has arrived, and `Some(None)` if the workers have ended.
+    /// `None` until the batch has arrived, and `Some(None)` if the workers have ended without it.
     received: Option<Option<B>>,
     _live_token: Arc<()>,
 }

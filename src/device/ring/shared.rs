@@ -40,7 +40,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// Number of the current run, or 0 if there is none.
+    /// ID of the current run, or 0 if there is none.
     pub(super) current_run: AtomicU64,
     /// The first driver error. After it, the ring only synchronizes its streams.
     pub(super) failure: Mutex<Option<Error>>,
@@ -50,7 +50,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) counters: Arc<Counters>,
 }
 
-/// The arrays of a batch for one image size, and their offsets in a slot.
+/// The arrays of a batch for one combination of image sizes, and their offsets in a slot.
 pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
@@ -83,7 +83,7 @@ pub(super) enum SlotUse {
     Anywhere,
 }
 
-/// The number of the copy thread's run, and a batch, an error, or `None` at the end of the run.
+/// The ID of the copy thread's run, and a batch, an error, or `None` at the end of the run.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {

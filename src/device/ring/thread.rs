@@ -23,12 +23,13 @@ use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// Number of bytes at the start of the images that are uploaded twice, so that no timed event directly
-/// follows a wait. `device/README.md` explains why.
+/// Maximum number of bytes of the first image span that are uploaded twice, so that no timed event
+/// directly follows a wait. `device/README.md` explains why.
 const LEAD_BYTES: usize = 1 << 17;
 
-/// Images that the device decodes are uploaded if they separate other images by at most this many
-/// bytes, because each upload costs the host a few microseconds.
+/// Maximum gap, in bytes, between images that are uploaded in one copy. The gap contains images
+/// that the device decodes, and is uploaded as well, because each copy costs the host a few
+/// microseconds.
 const MERGE_BYTES: usize = 1 << 20;
 
 /// Calls `each` with the ranges of the indices below `count` for which `is_excluded` is false. A
@@ -63,8 +64,9 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// Streams for decoding and conversion. Large batches use the first one, and each small batch
     /// uses the stream of its workspace.
     pub(super) convert_streams: Vec<G::Stream>,
-    /// The workspaces for large batches, and those for small batches. Both use the same memory, so
-    /// when the batches change from large to small or back, the next copy waits (see `queue_copy`).
+    /// The workspaces for large batches, followed by the workspaces for small batches. Both use the
+    /// same memory, so when the batches change from large to small or back, the next copy waits
+    /// (see `queue_copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
     /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
@@ -395,8 +397,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(timed_bytes)
     }
 
-    /// Queues uploads of the most recent host slot to the memory at `base`, except for images that
-    /// the device decodes. Returns the number of bytes.
+    /// Queues uploads of the most recent host slot to the memory at `base`. Skips images that the
+    /// device decodes, except for short gaps (see `MERGE_BYTES`). Returns the number of bytes.
     fn upload(&self, uploads: &[Upload], base: usize) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let PendingUpload { host, .. } = self.in_flight.newest_upload();
