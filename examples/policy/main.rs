@@ -4,10 +4,10 @@
 //! cargo run --release -p warpfeed-examples --features robots --example policy [-- EPOCHS]
 //! ```
 //!
-//! The first run generates a LeRobot dataset in `datasets/generated`, and packs it. A hand moves to
-//! a red or a blue disk, as the task says. From the image, the position of the hand and the task,
-//! the policy predicts the next four actions. The exit code is 0 if the error on held-out episodes
-//! has fallen far enough, and 1 otherwise.
+//! The first run generates a LeRobot dataset in `datasets/generated`, and packs it. In each
+//! episode, a simulated hand moves to a red or a blue disk, depending on the task. The policy
+//! predicts the next four actions from the image, the hand position, and the task. The exit code is
+//! 0 if the final error on held-out episodes is below `MAX_ERROR`, and 1 otherwise.
 
 use std::path::{Path, PathBuf};
 
@@ -22,13 +22,14 @@ const CAMERA: &str = "observation.images.top";
 /// Number of actions that the policy predicts. Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// Number of inputs: the pixels, the position and a constant, once for each task.
+/// Number of inputs. Each task has its own block for the pixels, the position and a constant. The
+/// other task's block is zero.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
 const EPISODES: u64 = 400;
 /// Number of held-out episodes, which are at the end of the dataset.
 const HELD_OUT: u64 = 80;
-/// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
-/// the mean action gives 1.
+/// The error on the held-out episodes must be below this fraction of the variance of the training
+/// actions. Always predicting the mean action gives about 1.
 const MAX_ERROR: f64 = 0.4;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -98,11 +99,12 @@ fn dataset() -> Result<PathBuf> {
     Ok(packed)
 }
 
-/// A linear policy for each task, trained by gradient descent with momentum on the squared error.
+/// One linear policy per task, stored in a single weight matrix. Trained on the squared error by
+/// gradient descent with momentum.
 struct Policy {
     weights: Array2<f32>,
     velocity: Array2<f32>,
-    /// Standard deviation of each predicted number.
+    /// Standard deviation of each output component in the training data.
     scale: Array1<f32>,
 }
 

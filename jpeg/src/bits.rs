@@ -9,14 +9,14 @@ pub(crate) struct BitReader<'a> {
     pub(crate) position: usize,
     window: u64,
     bit_count: u32,
-    /// Whether more bits have been taken than the segment contains. Missing bits read as zeros.
+    /// True once more bits have been taken than the segment contains. Missing bits read as zeros.
     pub(super) is_starved: bool,
-    /// Whether the missing bits are past the end of the file.
+    /// True if the missing bits are past the end of the file.
     pub(super) is_past_end: bool,
     pub(crate) fault_count: u32,
 }
 
-/// Returns whether `word` contains an 0xff byte: tests the complement for a zero byte.
+/// Returns whether `word` contains an 0xff byte, by testing the complement for a zero byte.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -153,10 +153,10 @@ impl<'a> BitReader<'a> {
     }
 
     /// Skips to the next marker, which should be restart marker number `expected`. If it is a
-    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the number of a
-    /// restart marker is one or two larger than `expected`, or if the marker is any other marker
-    /// from `ff c0`, the next segment is empty. If the number is one or two smaller, or if the
-    /// marker is below `ff c0`, the marker is skipped. Any other restart marker is accepted.
+    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`. The next segment
+    /// is empty if the number of the restart marker is one or two larger than `expected`, or if the
+    /// marker is not a restart marker and at least `ff c0`. The marker is skipped if its number is
+    /// one or two smaller, or if it is below `ff c0`. Any other restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.end_segment();
         (self.window, self.bit_count) = (0, 0);

@@ -1,11 +1,11 @@
-//! [`Bitstream`]: the data that a device needs to decode a region of an image: the image's tables,
-//! and the restart segments that contain the region.
+//! [`Bitstream`] contains the data that a device needs to decode a region of an image: the image's
+//! tables, and the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;
 //! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
 //! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. If the
-//!    segment continues after the needed MCUs, the [`CUT`] flag is set in the fourth number;
+//!    segment continues after the needed MCUs, the [`CUT`] flag is set in the number of MCUs;
 //! 4. the data of the segments, without byte stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets are relative to the first byte of the output.
@@ -30,15 +30,16 @@ const MAX_GRID_COMPONENTS: usize = 3;
 const MAX_TABLES: usize = 2;
 const TABLE_BYTES: usize = 16 + 256;
 const SEGMENT_ENTRY_BYTES: usize = 16;
-/// Flag in a segment's number of MCUs: the segment continues after the last needed MCU. Must equal
-/// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have at most 2^26 MCUs, so the
-/// bit is free.
+/// Flag in a segment's number of MCUs, set if the segment continues after the last needed MCU. Must
+/// equal `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have at most 2^26 MCUs, so
+/// this bit of the number is free.
 pub const CUT: u32 = 1 << 31;
 /// Maximum size of the data in bytes, because the device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Maximum number of a component's blocks between two restarts, times the largest DC difference
-/// that the tables can code. Up to this limit, sums of differences fit into 32 bits on the device.
+/// Limit on the number of a component's blocks between two restarts, times the largest DC
+/// difference that the tables can code. Up to this limit, sums of differences fit into 32 bits on
+/// the device.
 const MAX_DC_SUM: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.

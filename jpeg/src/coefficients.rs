@@ -1,11 +1,11 @@
-//! [`Coefficients`]: the plain decoder, which decodes the scans of a Huffman-coded file into planes
-//! of quantized coefficients.
+//! [`Coefficients`] is the plain decoder. It decodes the scans of a Huffman-coded file one symbol
+//! at a time into planes of quantized coefficients.
 //!
-//! The plain decoder is slower than decoding in lanes, but supports all Huffman-coded files. Damage
-//! has the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a
-//! segment that ends early, and decoding resynchronizes at misplaced restart markers. A file that
-//! ends early or has more than 256 scans is treated differently: decoding fails. libjpeg does not
-//! limit the scans, and fills the rest of a truncated image with gray.
+//! It is slower than the lane decoder, but also decodes progressive, damaged and unusual files.
+//! Damage has the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that
+//! ends early is padded with zero bits, and decoding resynchronizes at misplaced restart markers.
+//! Unlike in libjpeg, decoding fails if the file is truncated or has more than 256 scans. libjpeg
+//! does not limit the number of scans, and fills the rest of a truncated image with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -16,8 +16,8 @@ use crate::pixels::Size;
 
 pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
-/// Maximum number of scans. Encoders write about ten. Without a limit, many scans of a few bytes
-/// could each take as long as a scan of the whole image.
+/// Maximum number of scans. Progressive encoders write about ten. Without a limit, many scans of a
+/// few bytes could each take as long as a scan of the whole image.
 const MAX_SCANS: u32 = 256;
 
 #[derive(Debug, Default)]
@@ -43,8 +43,8 @@ pub(crate) struct Plane {
     pub(crate) data: Vec<i16>,
     /// The quantization table of the component's first scan, in natural order.
     pub(crate) quant: [u16; 64],
-    /// For each coefficient in zigzag order: the number of low bits that no scan has contained so
-    /// far, or -1 if no scan has contained any bit of the coefficient.
+    /// For each coefficient in zigzag order, how many of its low bits are still missing, or -1 if
+    /// all are.
     missing_bits: [i8; 64],
 }
 
@@ -79,13 +79,13 @@ impl Coefficients {
     }
 
     /// Returns whether bits of the low frequencies are missing, as in an incomplete progressive
-    /// file. libjpeg smooths such an image instead of transforming the coefficients unchanged.
+    /// file. libjpeg smooths such an image before the inverse transform. This decoder does not.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing_bits[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the first damage in the decoded file. See [damaged files](crate#damaged-files) for
-    /// what counts as damage.
+    /// Describes the first damage in the decoded file, if any. See [damaged
+    /// files](crate#damaged-files) for what counts as damage.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, mcu_count }) => {
@@ -121,8 +121,8 @@ impl Coefficients {
                 self.has_eoi = is_followed_by_marker(bytes, offset);
                 return Ok(());
             }
-            // Files without EOI are common. If all bits of the coefficients are present, the pixels
-            // are complete.
+            // Files without EOI are common. Accept them unless bits of the coefficients are
+            // missing.
             match header.next_scan(bytes, offset) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -270,8 +270,8 @@ impl Coefficients {
     }
 }
 
-/// Checks that the file has at least one bit per block, for the block's DC code. The memory for
-/// coefficients is then at most proportional to the size of the file.
+/// Checks that the file has at least one bit per block, for the block's DC code. This bounds the
+/// memory for coefficients by a constant multiple of the file size.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, available) = (&header.frame, bytes.len() - header.scan.data_offset);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

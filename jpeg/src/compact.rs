@@ -1,10 +1,10 @@
-//! [`CompactCoefficients`]: the quantized coefficients of an image, stored in memory. Decoding the
-//! image again skips its Huffman codes.
+//! [`CompactCoefficients`] stores the quantized coefficients of an image in memory, so that the
+//! image can be decoded again without its Huffman codes.
 //!
 //! A block is stored as its DC coefficient, a 64-bit mask of its nonzero AC coefficients in zigzag
-//! order, and one byte per nonzero AC coefficient. If a coefficient does not fit in a byte, bit 0 of
-//! the mask is set, and the block has all lower bytes followed by all upper bytes. The masks allow
-//! starting at any block of a row, so a crop expands only its own blocks.
+//! order, and one byte per nonzero AC coefficient. If a coefficient does not fit in a byte, bit 0
+//! of the mask is set, and the lower bytes of all coefficients are stored before the upper bytes.
+//! The masks allow starting at any block of a row, so a crop expands only its own blocks.
 //!
 //! A photograph takes about twice as much memory as its JPEG.
 
@@ -82,7 +82,7 @@ impl CompactCoefficients {
     ) -> Option<()> {
         self.rows[self.first_rows[index] + row as usize] =
             RowStart { first_block: self.masks.len(), first_value: self.values.len() };
-        // Grow in small steps, so that little memory is unused.
+        // Grow in small steps to leave little memory unused.
         let (max_new_bytes, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
         if self.values.capacity() - self.values.len() < max_new_bytes {
             reserve_exact(&mut self.values, max_new_bytes.max(quarter)).ok()?;
@@ -107,7 +107,8 @@ impl CompactCoefficients {
             if *eight == [0; 8] {
                 continue;
             }
-            // This loop has no branches, because they would be mispredicted: the values are random.
+            // This loop has no branches, because the values are random and would cause
+            // mispredictions.
             for (k, &value) in (8 * i..).zip(eight) {
                 [lower[count & 63], upper[count & 63]] = value.to_le_bytes();
                 mask |= u64::from(value != 0) << k;

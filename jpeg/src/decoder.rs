@@ -1,6 +1,5 @@
-//! [`Decoder`]: decodes several images interleaved. Jobs are started in order, all lanes are kept
-//! busy with pieces of the images, and an image is complete once its last band has been converted
-//! to pixels.
+//! [`Decoder`] decodes several images interleaved. It starts jobs in order and keeps the lanes busy
+//! with pieces of the images. An image is complete once its last band has been converted to pixels.
 
 use std::ops::Range;
 
@@ -31,7 +30,7 @@ pub struct Job<'a> {
     /// them.
     pub coefficients: Option<CompactCoefficients>,
     max_coefficient_bytes: usize,
-    /// If set, the buffer that receives the pixels instead of `out`.
+    /// The buffer that receives the pixels, or `None` to write to `out`.
     rows: Option<&'a mut [u8]>,
 }
 
@@ -53,7 +52,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// [`ActiveImage::allocate_buffers`] must have been called.
+    /// Returns the buffer for the pixels. [`ActiveImage::allocate_buffers`] must have been called.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -62,7 +61,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A decoder for use by one thread. Reuses its memory for the next image.
+/// A decoder for use by one thread. It reuses its memory for the next image.
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
@@ -123,7 +122,7 @@ impl Decoder {
     /// states its position. After an error, the content of `out` is unspecified.
     ///
     /// # Panics
-    /// If memory runs out. The panic payload is an [`Error`].
+    /// If an allocation fails. The panic payload is an [`Error`].
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
@@ -201,8 +200,8 @@ impl Decoder {
         }
     }
 
-    /// Reads a whole file, and describes the first damage. Returns `None` for an intact file, or if
-    /// the image is decoded from [coefficients](Jpeg::set_coefficients). See [damaged
+    /// Decodes a whole file and describes its first damage. Returns `None` if the file is intact,
+    /// or if the image is decoded from [coefficients](Jpeg::set_coefficients). See [damaged
     /// files](crate#damaged-files) for what counts as damage.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use std::panic::resume_unwind;
 /// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a call failed, with the position in the file if there is one, such as `jpeg ends
-/// at byte 4096 in MCU 61 of 132`.
+/// The reason why a call failed. If the position in the file is known, the message states it, as in
+/// `jpeg ends at byte 4096 in MCU 61 of 132`.
 ///
 /// `Debug` prints the same text as `Display`.
 #[derive(Clone, PartialEq, Eq)]

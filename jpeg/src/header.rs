@@ -145,7 +145,7 @@ pub(crate) struct Header {
     /// For each index, the file offset of the most recent quantization table, which starts with its
     /// index byte.
     quant: [Option<usize>; 4],
-    /// For DC and then for AC: the file offset of the most recent Huffman table of each index.
+    /// The file offset of the most recent Huffman table of each index, for DC and then for AC.
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
@@ -158,8 +158,8 @@ pub(crate) struct Header {
     pub(crate) orientation: u8,
 }
 
-/// Maps a zigzag index to the natural index, 8 * row + column. In damaged data, a run can step up
-/// to 16 coefficients past the end of the block. The padding replaces a bounds check.
+/// Maps a zigzag index to the natural index, 8 * row + column. In damaged data, a run of zeros can
+/// end up to 16 coefficients past the block. The padding replaces a bounds check.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -170,7 +170,8 @@ thread_local! {
     static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// For tests: the number of headers that this thread has read. Counted only with debug assertions.
+/// Returns the number of headers that this thread has read, for tests. Counts only with debug
+/// assertions.
 pub fn headers_read() -> u64 {
     HEADERS_READ.get()
 }

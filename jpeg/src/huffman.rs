@@ -96,8 +96,8 @@ pub(crate) struct Code {
     pub(crate) symbol: u8,
 }
 
-/// Maximum length of a code that a single lookup decodes, in bits. In photographs, nineteen of
-/// twenty codes are at most this long.
+/// Maximum length in bits of a code that a single lookup decodes. In photographs, 95% of the codes
+/// are at most this long.
 const SHORT_BITS: u8 = 10;
 
 /// The decoding table of the plain decoder. Codes of more than 10 bits are decoded bit by bit, as

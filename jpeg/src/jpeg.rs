@@ -20,18 +20,17 @@ pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) header: Header,
     pub(crate) layout: Layout,
-    /// Whether a marker follows the data of the first scan. If none does, the file may be
-    /// truncated.
+    /// True if a marker follows the data of the first scan. Otherwise, the file may be truncated.
     pub(crate) has_eoi: bool,
-    /// If set, the image is decoded from these coefficients instead of the bytes.
+    /// The coefficients from which the image is decoded, or `None` to decode the bytes.
     pub(crate) coefficients: Option<Arc<CompactCoefficients>>,
 }
 
 impl<'a> Jpeg<'a> {
-    /// Reads the header of a file, from SOI to the first SOS. Allocates only if it fails.
+    /// Reads the header of a file, from SOI to the first SOS. Allocates only an error.
     ///
     /// # Errors
-    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid segment,
+    /// If the header is invalid, or if this kind of JPEG is not supported. For an invalid segment,
     /// the message states the marker and its byte offset.
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
@@ -40,10 +39,9 @@ impl<'a> Jpeg<'a> {
         Ok(Jpeg { bytes, header, layout, has_eoi, coefficients: None })
     }
 
-    /// Ignores the EXIF orientation in the file. If there are three components, interprets them as
-    /// YCbCr if `from_ycbcr` is true, and as RGB otherwise, whatever the file says. Call this
-    /// method for a JPEG in a container that specifies the color space and the orientation, such as
-    /// a TIFF.
+    /// Ignores the EXIF orientation and the color space that the file declares. Three components
+    /// are interpreted as YCbCr if `from_ycbcr` is true, and as RGB otherwise. Call this method for
+    /// a JPEG in a container that specifies the color space and the orientation, such as a TIFF.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {

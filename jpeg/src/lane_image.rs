@@ -1,9 +1,9 @@
-//! [`LaneImage`]: an image that is being decoded in lanes.
+//! [`LaneImage`] is an image that is being decoded in lanes.
 //!
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
 //! called a piece, and is decoded in one lane. A band is rendered once all of its pieces have been
-//! decoded. Bands are small: their coefficients are still in the L2 cache when they are rendered,
-//! and take the same memory for an image of any height.
+//! decoded. Bands are small, so that their coefficients are still in the L2 cache when they are
+//! rendered. The memory for bands does not depend on the height of the image.
 
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ const BAND_BLOCKS: u32 = 2048;
 /// Like [`BAND_BLOCKS`], for an image with segments longer than an MCU row. The limit is lower
 /// because several such images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Number of bands that are decoded at the same time. With two bands, lanes have work while the
-/// last pieces of a band are being decoded.
+/// Number of bands that are decoded at the same time. With two, lanes have work while the last
+/// pieces of a band are being decoded.
 const BANDS: usize = 2;
 
 #[derive(Default)]
@@ -284,8 +284,9 @@ impl LaneImage {
         Some(LanePiece { band: self.filling_band, piece: index, dc })
     }
 
-    /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged: the
-    /// lane read past the end of its segment, or at least a whole byte follows the last MCU.
+    /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged,
+    /// that is, if the lane read past the end of its segment or at least a whole byte follows the
+    /// last MCU.
     pub(crate) fn finish(&mut self, machine: &mut Machine, lane_piece: LanePiece, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[lane_piece.band];

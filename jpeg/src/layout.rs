@@ -1,5 +1,5 @@
-//! [`Layout`]: the components of an image on the grid of MCUs. [`Window`]: the blocks that a region
-//! needs.
+//! [`Layout`] describes the components of an image on the grid of MCUs. [`Window`] describes the
+//! blocks that a region needs.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! [`Lengths`]: the lengths of a file's restart segments. A packed file contains them in an
+//! [`Lengths`] contains the lengths of a file's restart segments. A packed file stores them in an
 //! application segment of its header.
 //!
 //! Without the lengths, a decoder would have to search all data before a crop for restart markers.
@@ -8,7 +8,7 @@
 //! for each restart segment except the last: its length in bytes, including stuffed zeros but not
 //! the marker.
 
-/// The lengths in a file; empty if it contains none.
+/// The lengths in a file, or an empty slice if the file contains none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 

@@ -1,4 +1,4 @@
-//! [`Orientation`]: the EXIF orientation. Finds the stored region behind a region of the upright
+//! [`Orientation`] is the EXIF orientation. It maps a region of the upright image to the stored
 //! image, and turns stored pixels upright.
 
 use crate::pixels::{Rect, Size};

@@ -1,9 +1,8 @@
-//! [`Rows`]: converts coefficients to rows of RGB pixels.
+//! [`Rows`] converts coefficients to rows of RGB pixels.
 //!
-//! The image is processed one MCU row at a time: the inverse transform, upsampling and color
-//! conversion run while the samples are still in the cache. Because upsampling needs the
-//! neighboring rows, this takes scratch memory for two MCU rows per component, but not for whole
-//! planes.
+//! The image is processed one MCU row at a time, so that the samples are still in the cache for
+//! upsampling and color conversion. Upsampling needs neighboring rows, so the scratch memory
+//! contains two MCU rows per component.
 
 use crate::error::resize;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 const LEFT_MARGIN: usize = 64;
 
 pub(crate) trait Blocks {
-    /// Whether coefficients are in zigzag order, as lanes store them.
+    /// True if coefficients are in zigzag order, as lanes store them.
     const FROM_LANES: bool;
 
     /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
@@ -37,7 +36,7 @@ pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next_row: u32,
-    /// If set, receives the coefficients of the whole image.
+    /// Receives the coefficients of the whole image, or `None` if they are not requested.
     compact: Option<CompactCoefficients>,
 }
 
@@ -80,7 +79,8 @@ impl Rows {
         }
     }
 
-    /// Must be called after the last row of the image.
+    /// Returns the coefficients, if they were requested. Must be called after the last row of the
+    /// image.
     pub(crate) fn take_coefficients(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
         self.compact.take()?.finish(quant)
     }

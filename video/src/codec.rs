@@ -1,4 +1,4 @@
-//! [`Codec`] and [`CodecConfig`]: the encoding of a track.
+//! [`Codec`] and [`CodecConfig`] describe the encoding of a track.
 
 use std::fmt;
 
@@ -58,8 +58,8 @@ pub struct CodecConfig {
     /// The codec's configuration record, which is the content of the `av1C`, `avcC`, `hvcC` or
     /// `vpcC` box of an MP4 file. Empty if there is none, as for VP8 and VP9 in a Matroska file.
     pub record: Vec<u8>,
-    /// The color description in the container, if any: primaries, transfer function and matrix as
-    /// in ISO/IEC 23091-2, and whether values use the full range. The decoders of this crate ignore
-    /// it, and use the description in the encoded video.
+    /// The container's color description, if any: primaries, transfer function and matrix as in
+    /// ISO/IEC 23091-2, and whether values use the full range. The decoders of this crate use the
+    /// description in the encoded video instead.
     pub color: Option<(u16, u16, u16, bool)>,
 }

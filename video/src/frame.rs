@@ -1,4 +1,4 @@
-//! [`Planes`]: the samples of a decoded frame before the conversion to RGB.
+//! [`Planes`] contains the samples of a decoded frame before the conversion to RGB.
 
 /// How the planes of a frame are subsampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Layout {
 pub struct Coding {
     /// The matrix coefficients as in ISO/IEC 23091-2, where 2 means unspecified.
     pub matrix: u16,
-    /// Whether 8-bit luma ranges from 0 to 255 instead of 16 to 235.
+    /// True if 8-bit luma ranges from 0 to 255 instead of 16 to 235.
     pub is_full_range: bool,
     /// Number of bits per sample: 8, 10 or 12.
     pub bits: u8,

@@ -1,5 +1,4 @@
-//! [`FrameDecoder`]: decodes the frames of [records](crate::record) with the decoder of their
-//! codec.
+//! [`FrameDecoder`] decodes the frames of [records](crate::record) with the decoder of their codec.
 
 use crate::codec::Codec;
 use crate::error::{Error, Result};
@@ -35,7 +34,7 @@ pub fn check(codec: Codec) -> Result<()> {
 
 impl FrameDecoder {
     /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded
-    /// on a GPU use the GPU with index `gpu`. Its video engines limit the size.
+    /// on a GPU use the GPU with index `gpu`, which limits their frame size.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {
@@ -58,7 +57,7 @@ impl FrameDecoder {
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
     /// this method between the frames of a clip: if a different thread takes the decoder, the state
-    /// that makes the next frame cheap is lost.
+    /// that makes the next frame fast to decode is lost.
     pub fn release_gpu_decoder(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.release();

@@ -1,4 +1,4 @@
-//! [`Input`]: random access to the bytes of a file.
+//! [`Input`] provides random access to the bytes of a file.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! [`Record`]: a self-contained encoding of one video frame.
+//! [`Record`] is a self-contained encoding of one video frame.
 //!
 //! A record contains the packets from a key frame to the target frame. It can be stored, sent and
 //! decoded like an encoded image.
@@ -34,7 +34,7 @@ pub const ALL_PACKETS: u32 = u32::MAX;
 
 const HEADER_LEN: usize = 28;
 
-/// The codecs in the order of their numbers, from 1.
+/// The codecs in the order of their codes, from 1.
 const CODECS: [Codec; 5] = [Codec::Av1, Codec::H264, Codec::Hevc, Codec::Vp8, Codec::Vp9];
 
 /// A self-contained encoding of one video frame.

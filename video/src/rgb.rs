@@ -2,9 +2,9 @@
 //!
 //! A pixel is a linear function of its luma and its chroma, clamped to 0 to 255. The function
 //! depends on the matrix and the range of the stream. It is computed in fixed point with 20
-//! fractional bits, and rounded once. Chroma is not interpolated: each sample applies to all pixels
-//! that it covers. swscale, and thus torchcodec and PyAV, do the same by default with 8-bit video
-//! of even size.
+//! fractional bits, and rounded once. Chroma is not interpolated, so a chroma sample applies to all
+//! pixels that it covers. By default, swscale (and thus torchcodec and PyAV) does the same with
+//! 8-bit video of even size.
 //!
 //! This costs one multiplication per luma sample and four per pair of chroma samples, because all
 //! pixel rows that a chroma row covers share its terms.
@@ -31,7 +31,7 @@ pub type Area = (usize, usize, usize, usize);
 pub struct Scratch {
     /// Chroma's contribution to red, green and blue, for each pixel of a row.
     terms: [Vec<i32>; 3],
-    /// A row of pixels, one in each word.
+    /// A row of pixels, one per word.
     pixels: Vec<u32>,
     /// The planes of interleaved chroma.
     chroma: [Vec<u8>; 2],

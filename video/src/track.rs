@@ -1,4 +1,4 @@
-//! [`Track`]: the sample table of a video.
+//! [`Track`] is the sample table of a video.
 
 use crate::codec::CodecConfig;
 use crate::error::{Error, Result};
@@ -13,9 +13,9 @@ pub struct Packet {
     pub pts: i64,
     /// Number of bytes.
     pub size: u32,
-    /// Whether decoding can start here.
+    /// True if decoding can start at this packet.
     pub is_key: bool,
-    /// Whether the frame is shown. In an MP4 file, frames outside the edit, and frames with a
+    /// True if the frame is shown. In an MP4 file, frames outside the edit, and frames with a
     /// negative time, are decoded but not shown. In a Matroska file, a flag of the block hides a
     /// frame.
     pub is_shown: bool,
@@ -154,9 +154,9 @@ impl Track {
         }
     }
 
-    /// Returns the index of the packet at which to start decoding a frame: the last key frame that
-    /// precedes the frame, or is the frame itself, in both decoding order and presentation order.
-    /// Without such a key frame, it is the first packet.
+    /// Returns the index of the packet at which to start decoding a frame. This is the last key
+    /// frame at or before the frame in both decoding order and presentation order, or the first
+    /// packet if there is no such key frame.
     ///
     /// # Panics
     /// If there is no such frame.

@@ -5,8 +5,8 @@
 //! busy (`MIN_VECTOR_LANES` in `machine`).
 //!
 //! A 32-bit scatter stores a coefficient and clears the next one. Clearing the next coefficient is
-//! harmless, because coefficients are stored in zigzag order: the next one has not been decoded
-//! yet, or is zero.
+//! harmless, because coefficients are stored in zigzag order, so the next coefficient is zero or
+//! has not been decoded yet.
 
 use std::arch::x86_64::*;
 

@@ -1,4 +1,4 @@
-/// Only the functions below create a `Backend`, after they have checked the CPU.
+/// How to decode. Only the functions below create a `Backend`, after they have checked the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
 

@@ -3,10 +3,10 @@
 pub(super) const LANES: usize = 16;
 /// Number of bytes after the stream that a lane may read.
 pub(super) const SLACK_BYTES: usize = 320;
-/// Maximum number of links. Each block of a pattern in use has one link.
+/// Maximum number of links. Each block of an MCU pattern in use has one link.
 pub(super) const LINKS: usize = 32;
 
-/// Element `i` of each array belongs to lane `i`.
+/// The state of all lanes. Element `i` of each array belongs to lane `i`.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Lanes {

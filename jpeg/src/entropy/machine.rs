@@ -1,4 +1,4 @@
-//! [`Machine`]: the lanes and their memory.
+//! [`Machine`] owns the lanes and their memory.
 //!
 //! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
 //! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
@@ -36,9 +36,9 @@ pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 /// Number of lanes if the backend has no vectors, or if vectors do not pay off.
 const SCALAR_LANES: usize = 3;
-/// Maximum number of tables in use for which vectors pay off: the tables of all lanes must fit in
-/// the L1 cache. A color image has four tables, so this limit allows two images with their own
-/// tables, or any number with the standard tables.
+/// Maximum number of tables in use for which vectors pay off, because the tables of all lanes must
+/// fit in the L1 cache. A color image has four tables, so this limit allows two images with their
+/// own tables, or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 #[cfg(target_arch = "x86_64")]
@@ -184,7 +184,7 @@ impl Machine {
 
     /// Returns the index of a cached or newly built table. A new table replaces the least recently
     /// used table without users if the cache is full. Tables requested after `start_time` are not
-    /// replaced: the current image needs them, but is not yet counted as their user.
+    /// replaced, because the current image needs them but is not yet counted as their user.
     fn find_or_build_table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached_tables.iter().position(|c| c.ac == ac && c.spec == *spec) {

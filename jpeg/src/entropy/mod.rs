@@ -2,8 +2,8 @@
 //!
 //! Huffman decoding is a chain of dependent steps, because each lookup needs the position after the
 //! previous code. A single segment therefore leaves most of a core idle. Each restart segment is
-//! decoded in a **lane**, and the lanes are interleaved: while some wait for memory, another
-//! computes.
+//! decoded in a **lane**, and the lanes are interleaved, so that one lane computes while other
+//! lanes wait for memory.
 //!
 //! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would move an
 //! address out of a vector and an entry back.

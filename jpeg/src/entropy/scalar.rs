@@ -1,15 +1,15 @@
 //! Decodes one to three lanes in plain registers.
 //!
 //! The branch at the end of a block is mispredicted about once per block. Conditional moves would
-//! avoid it, but cost more: they select the next table and position after every lookup.
+//! avoid this, but cost more, because they select the next table and position after every lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
 use super::table::{MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, PAIR_BITS, Table, TableEntry};
 
 const MIN_BITS: usize = 56;
 const READ_AHEAD: usize = 8;
-/// Why unchecked reads are safe: there are at most two lookups between refills, and the end of the
-/// stream is checked at the start of each block, which has at most 64 symbols.
+/// Unchecked reads are safe because there are at most two lookups between refills, and because the
+/// end of the stream is checked at the start of each block, which has at most 64 symbols.
 const _: () = assert!(2 * MAX_ENTRY_BITS <= MIN_BITS && SLACK_BYTES >= 64 * MAX_CODE_BITS / 8 + 2 * READ_AHEAD + 8);
 
 /// Decodes with the first `count` lanes, one to three, until at least one of them reaches its end.
@@ -177,7 +177,7 @@ impl Lane {
         self.bit_count = self.bit_count.wrapping_sub(length);
     }
 
-    /// Moves the lane past all segments, which tells its owner that the data was invalid.
+    /// Moves the lane past all segments to tell its owner that the data is invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
         self.next_byte = memory.abandoned_position();
@@ -191,8 +191,7 @@ impl Lane {
 /// Eight bytes must be readable at `next_byte`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
-    // Reads bits that are already in `bits` again, with the same values. SAFETY: guaranteed by the
-    // caller.
+    // Reads some bits of `bits` again, with the same values. SAFETY: guaranteed by the caller.
     unsafe {
         lane.bits |= u64::from_be(lane.next_byte.cast::<u64>().read_unaligned()) >> (lane.bit_count & 63);
         lane.next_byte = lane.next_byte.add((!lane.bit_count >> 3 & 7) as usize);

@@ -1,10 +1,10 @@
-//! [`Table`]: a lookup table that decodes one or two symbols at a time.
+//! [`Table`] is a lookup table that decodes one or two symbols at a time.
 //!
 //! Decoding takes one lookup after the other, because each lookup needs the previous one's length.
-//! A symbol and its value take five bits on average, so an 11-bit window often contains two of
-//! each. An entry therefore contains everything that follows from its window: the total length,
-//! both advances and both values. This saves up to half of the lookups. Computing a table of 2048
-//! entries takes long, so the [`Machine`](super::Machine) caches tables.
+//! A symbol and its value take five bits on average, so an 11-bit window often contains two symbols
+//! with their values. An entry therefore contains the total length, both advances and both values.
+//! This saves up to half of the lookups. Computing a table of 2048 entries takes long, so the
+//! [`Machine`](super::Machine) caches tables.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
@@ -45,8 +45,8 @@ pub(super) struct Table {
 ///
 /// An entry can be used if `first` does not reach the last coefficient of the block. `first`
 /// reaches it if the first value of a pair ends the block, if a single symbol is at the last
-/// position, or if `first` is [`NO_SYMBOL`]: the code is invalid, longer than the window, or so
-/// long that the sign of its value is unknown.
+/// position, or if `first` is [`NO_SYMBOL`] because the code is invalid, longer than the window, or
+/// so long that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {

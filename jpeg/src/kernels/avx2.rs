@@ -29,7 +29,7 @@ super::idct::pairs!("avx2");
 super::idct::transform!("avx2");
 super::rows::rows!("avx2", is_x86_feature_detected!("avx2"));
 
-/// Loads eight coefficients from each pointer, those of `a` into the lower half.
+/// Loads eight coefficients from `a` into the lower half, and eight from `b` into the upper half.
 ///
 /// # Safety
 /// Eight coefficients must be readable at `a` and at `b`.
@@ -103,8 +103,8 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     _mm256_mulhi_epi16(add_i16(v, v), set_i16(factor))
 }
 
-/// How many bytes ahead to prefetch. Prefetching helps because the images of a group together
-/// exceed the L2 cache, and are written a few rows at a time.
+/// How many bytes ahead to prefetch. Prefetching helps because the images of a group exceed the L2
+/// cache in total, and because a few rows of each image are written at a time.
 const PREFETCH_DISTANCE: usize = 2048;
 
 #[inline]

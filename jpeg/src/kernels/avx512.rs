@@ -1,5 +1,5 @@
-//! AVX-512 code that transforms four blocks at a time, or expands one. The other functions come
-//! from the AVX2 code, because memory or shuffles limit most of them.
+//! AVX-512 code that transforms four blocks at a time, or expands one block. The other functions
+//! come from the AVX2 code, because memory or shuffles limit most of them.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through [`kernels`], which checks that the

@@ -1,4 +1,4 @@
-//! [`Backend`]: the instruction set to decode with.
+//! [`Backend`] is the instruction set to decode with.
 
 use super::functions::Kernels;
 #[cfg(target_arch = "aarch64")]
@@ -9,8 +9,8 @@ use super::{avx2, avx512};
 use crate::entropy;
 use crate::segments::{self, Unstuff};
 
-/// A value exists only if this CPU has the instruction set: only the instruction set's module can
-/// create its functions, and it checks the CPU first.
+/// A value exists only if this CPU has the instruction set, because only the module of the
+/// instruction set can create its functions, and the module checks the CPU first.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -30,14 +30,15 @@ impl Backend {
     }
 
     /// Chooses the instruction set that the `WARPFEED_JPEG` environment variable names. Chooses the
-    /// CPU's best one if the variable is not set, or names one that the CPU does not support.
+    /// best instruction set of the CPU if the variable is not set, or names an instruction set that
+    /// the CPU does not support.
     pub(crate) fn choose() -> Backend {
         let backend_name = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == backend_name).unwrap_or(&available[available.len() - 1])
     }
 
-    /// Returns the instruction sets that this CPU supports, the best one last.
+    /// Returns the instruction sets that this CPU supports, best last.
     pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [

@@ -17,8 +17,8 @@ pub(crate) fn value_bytes(mask: u64) -> usize {
     ((mask >> 1).count_ones() << (mask & 1)) as usize
 }
 
-/// The functions of one instruction set. They may read and write up to [`PADDING`] samples after the
-/// last one of a row, except that `ycc` writes exactly `rgb`.
+/// The functions of one instruction set. They may read and write up to [`PADDING`] samples after
+/// the end of a row, except that `ycc` writes exactly `rgb`.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and

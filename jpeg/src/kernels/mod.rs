@@ -1,5 +1,5 @@
-//! [`Kernels`]: the functions that convert coefficients to pixels. There is a version for each
-//! instruction set, and all versions produce exactly the same pixels as `scalar`.
+//! [`Kernels`] contains the functions that convert coefficients to pixels. There is a version for
+//! each instruction set, and every version produces exactly the same pixels as `scalar`.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

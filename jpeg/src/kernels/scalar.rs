@@ -2,8 +2,9 @@
 //!
 //! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
 //! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants). The
-//! integer widths are those of libjpeg-turbo's SIMD code: products with the quantization table and
-//! sums of two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits.
+//! integer widths are the same as in libjpeg-turbo's SIMD code: products with the quantization
+//! table and sums of two inputs wrap at 16 bits, and the results between the passes saturate at 16
+//! bits.
 
 use super::functions::{Kernels, value_bytes};
 use crate::header::NATURAL;

@@ -1,5 +1,5 @@
-//! Rewrites JPEGs losslessly for fast crops: reads the Huffman symbols of an image (`tokens`), chooses
-//! tables for them (`tables`), and writes the file (`write`).
+//! Rewrites JPEGs losslessly for fast crops. Reads the Huffman symbols of an image (`tokens`),
+//! chooses tables for the symbols (`tables`), and writes the file (`write`).
 
 mod rewrite;
 mod tables;

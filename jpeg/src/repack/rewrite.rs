@@ -19,11 +19,10 @@ use crate::markers::next_marker;
 /// not fit in one segment. The Huffman tables are the standard tables, except where the standard
 /// table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
 ///
-/// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
-/// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC
-/// profiles are retained as well. The result omits comments, thumbnails, other EXIF entries, XMP,
-/// other application segments, and any bytes after the image. Rewriting the result yields the same
-/// bytes.
+/// The result retains the JFIF segment without its thumbnail, Adobe's color transform, ICC
+/// profiles, and the EXIF orientation as the only entry of an EXIF segment. The result omits
+/// comments, thumbnails, other EXIF entries, XMP, other application segments, and any bytes after
+/// the image. Rewriting the result yields the same bytes.
 ///
 /// # Errors
 /// If the header is invalid; if the coding is lossless, arithmetic, hierarchical, 12-bit or JPEG-LS;

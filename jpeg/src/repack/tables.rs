@@ -39,8 +39,8 @@ const MAX_UNLIMITED_LENGTH: usize = 128;
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
 /// bits, as libjpeg's `jpeg_gen_optimal_table` does. Codes that consist only of ones stay unused.
 fn optimal_table(counts: &[u32; 256]) -> Spec {
-    // Two sorted queues, one for the symbols and one for the new nodes, replace the search of
-    // figure K.1 for the two smallest weights. The code that consists only of ones must stay
+    // Figure K.1 searches for the two smallest weights. Two sorted queues replace the search: one
+    // for the symbols, and one for the new nodes. The code that consists only of ones must stay
     // unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one of the
     // longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);

@@ -1,9 +1,8 @@
-//! Represents an image by its Huffman symbols, a form between coded bits and blocks of
-//! coefficients.
+//! Represents an image by its Huffman symbols, with their codes removed.
 //!
 //! Most files have a single sequential scan. Repacking such a file reuses the symbols of the scan,
 //! except for the DC differences, and only replaces their codes. This takes half as long as
-//! building coefficient planes, to which all other files are decoded first ([`Coefficients`]).
+//! building coefficient planes. All other files are first decoded to planes ([`Coefficients`]).
 
 use crate::bits::BitReader;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -13,8 +12,8 @@ use crate::huffman::{Lookup, extend};
 use crate::markers::is_followed_by_marker;
 use crate::scan::{MAX_AC_BITS, MAX_DC_BITS};
 
-/// Number of pairs of a DC and an AC table: one for the first component and black, and one for the
-/// other components.
+/// Number of pairs of a DC and an AC table: one pair for the first component and black, and one for
+/// the other components.
 pub(super) const TABLE_GROUPS: usize = 2;
 
 pub(super) fn table_group(index: usize) -> usize {

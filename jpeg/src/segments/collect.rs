@@ -17,8 +17,9 @@ fn precedes(index: u32, marker: u8) -> bool {
 /// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without stuffed zeros.
 /// A `stream` as long as `data` is always long enough. Does not read past the last segment.
 ///
-/// If `lengths` is not empty, the markers are searched for only if one is not at the expected
-/// position. Without a search, damage inside segments that are not needed stays undetected.
+/// If `lengths` is not empty, the function searches for markers only if a marker is not at its
+/// expected position. Without a search, damage inside segments that are not needed stays
+/// undetected.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,

@@ -3,7 +3,7 @@ use std::ops::Range;
 use crate::error::reserve_exact;
 use crate::layout::{Layout, Window};
 
-/// Length in bytes of a marker, and of an `ff` with its stuffed zero.
+/// Length in bytes of a marker, and of an `ff` followed by a stuffed zero.
 pub(super) const MARKER_LEN: usize = 2;
 
 /// A sequence of MCUs that can be decoded independently of all earlier data.
@@ -12,7 +12,7 @@ pub(crate) struct Segment {
     pub(super) index: u32,
     /// The MCUs up to the last needed one, numbered row by row.
     pub(crate) mcus: Range<u32>,
-    /// Whether the segment continues after the last needed MCU.
+    /// True if the segment continues after the last needed MCU.
     pub(crate) is_cut: bool,
     /// Range of the segment's data in the stream that `collect` fills.
     pub(crate) bytes: Range<usize>,
@@ -48,8 +48,8 @@ pub(crate) fn count_needed(layout: &Layout, window: &Window, interval: u32) -> u
 }
 
 /// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if an
-/// allocation fails, or if the data of `bytes` bytes cannot contain that many: each segment has at
-/// least one byte, and a marker follows it unless it is the last one.
+/// allocation fails, or if data of `bytes` bytes cannot contain that many segments. Each segment
+/// has at least one byte, and a marker follows each segment except the last.
 pub(crate) fn list_needed(
     layout: &Layout,
     window: &Window,

@@ -1,5 +1,5 @@
-//! Copies bytes to a batch. On x86-64, the copy bypasses the CPU's caches: only the device reads the
-//! bytes, and ordinary stores would first load each cache line from memory.
+//! Copies bytes to a batch. On x86-64, the copy bypasses the CPU's caches, because only the device
+//! reads the bytes, and ordinary stores would first load each cache line from memory.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

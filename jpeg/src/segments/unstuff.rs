@@ -30,7 +30,7 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
 const STEP_BYTES: usize = 32;
 
 /// Copies from `data[offset..]` to `stream[written..]` until the next `ff` or the end of the data.
-/// Does not count the `ff`, but copies it, and may write more bytes after it.
+/// May write bytes after the returned positions, including the `ff`.
 fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) =
         (data[offset..].first_chunk::<STEP_BYTES>(), stream[written..].first_chunk_mut::<STEP_BYTES>())

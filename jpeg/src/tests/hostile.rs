@@ -21,13 +21,13 @@ enum Edit {
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a restart marker at this fraction of the scan's length, in 1/65536ths. The second
-    /// number selects the marker.
+    /// Inserts a restart marker at this fraction of the scan's length, in units of 1/65536. The
+    /// second number selects the marker.
     Insert(u16, u8),
     /// Sets the restart interval in the header, in MCUs.
     Interval(u16),
     Rows(i16),
-    /// Truncates the scan at this fraction of its length, in 1/65536ths.
+    /// Truncates the scan at this fraction of its length, in units of 1/65536.
     Cut(u16),
 }
 

@@ -1,10 +1,9 @@
-//! [`FrameDecoder`]: decodes the AV1 frames of [records](crate::record).
+//! [`FrameDecoder`] decodes the AV1 frames of [records](crate::record).
 //!
 //! A record contains the packets from a key frame to one frame. If a record starts with the packets
-//! that were decoded last, only the rest of its packets must be decoded. The packets themselves are
-//! compared rather than an identifier of their group, because a wrong identifier would silently
-//! produce the wrong frame. The last few pictures are kept, because frames are repeated at the ends
-//! of an episode.
+//! that were decoded last, only its remaining packets are decoded. The decoder compares the packets
+//! instead of a group identifier, because a wrong identifier would silently produce the wrong
+//! frame. The last few pictures are kept, because frames are repeated at the ends of an episode.
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 

@@ -7,11 +7,11 @@
 //!
 //! **Cost.** The reader makes one pass over the file in reads of up to 16 KiB, and skips the rest
 //! of larger packets. One more read gets the description of the tracks. A packet takes about 28
-//! bytes of memory and at least six bytes in the file, so the size of the file limits the table.
+//! bytes of memory and at least six bytes in the file, so the size of the file limits the memory.
 //!
-//! **Rejected.** The reader rejects rotated and cropped videos, video tracks with lacing,
-//! compression, encryption, a codec delay or a time scale of their own, tracks that are described
-//! after their packets, and elements that extend past the end of the file.
+//! **Rejected.** The reader rejects rotated and cropped videos, tracks that are described after
+//! their packets, and elements that extend past the end of the file. It also rejects video tracks
+//! that use lacing, compression, encryption, a codec delay, or a time scale of their own.
 
 mod elements;
 mod read;

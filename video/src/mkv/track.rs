@@ -12,7 +12,7 @@ const VIDEO_TYPE: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct VideoTrack {
-    /// Number of the track in its blocks.
+    /// Track number, which the blocks of the track contain.
     pub(super) number: u64,
     pub(super) config: CodecConfig,
 }

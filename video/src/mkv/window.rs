@@ -1,4 +1,4 @@
-//! [`Window`]: reads the elements of a file.
+//! [`Window`] reads the elements of a file.
 
 use crate::error::{Error, Result, reserve};
 use crate::input::Input;
@@ -41,8 +41,8 @@ impl<'a> Window<'a> {
         self.len
     }
 
-    /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes, which is less than
-    /// [`WINDOW_BYTES`]. `end` is inside the file.
+    /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes. `max_bytes` must be
+    /// less than [`WINDOW_BYTES`], and `end` must be inside the file.
     pub(super) fn get(&mut self, offset: u64, end: u64, max_bytes: usize) -> Result<&[u8]> {
         let len = end.saturating_sub(offset).min(max_bytes as u64) as usize;
         let is_inside = offset >= self.offset && offset + len as u64 <= self.offset + self.bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! [`Fragments`]: parses the `moof` boxes.
+//! [`Fragments`] parses the `moof` boxes.
 
 use super::atoms::{Atom, Atoms};
 use super::movie::Movie;
@@ -27,17 +27,17 @@ impl Defaults {
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     time: Option<i64>,
-    /// Number of the video's packets that no table lists. The first packet of a run does not count,
-    /// because the box of the run bounds the number of first packets.
+    /// Number of the video's packets that no table lists. The first packet of each `trun` box does
+    /// not count, because the file size bounds the number of boxes.
     unlisted_packets: u64,
-    /// Total size of these packets. A packet without data counts as one byte.
+    /// Total size of the unlisted packets. A packet without data counts as one byte.
     unlisted_bytes: u64,
 }
 
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// `moof_offset` is the offset of the box in the file.
+    /// Adds the packets of a `moof` box. `moof_offset` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof_offset: u64, file_len: u64) -> Result<()> {
         // The data starts here if the track's header does not specify an offset.
         let mut base = moof_offset;

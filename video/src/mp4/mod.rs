@@ -9,8 +9,8 @@
 //! **Cost.** The reader reads the headers of the top-level boxes up to `moov`, or of all of them if
 //! the file is fragmented, and makes one pass over the tables. A packet takes about 28 bytes of
 //! memory, in addition to the tables while they are parsed. The file size limits every allocation:
-//! a table must fit in its box, and a box in the file. Packets that share one size are not listed
-//! one by one, so their number is limited separately.
+//! a table must fit in its box, and a box in the file. If all packets have the same size, the file
+//! does not list the packets, so their number is limited separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
 //! speed. Frames before the start of this edit, or at or after its end, are not shown. In a file with

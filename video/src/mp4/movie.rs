@@ -1,4 +1,4 @@
-//! [`Movie`]: parses the `moov` box.
+//! [`Movie`] parses the `moov` box.
 
 use super::atoms::{Atom, Atoms, Fields};
 use super::fragments::Defaults;

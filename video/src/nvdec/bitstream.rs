@@ -23,9 +23,8 @@ pub(super) struct Bitstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) image_count: usize,
-    /// Whether this packet may start an open group of pictures. Later packets may then contain
-    /// leading pictures, which may depend on earlier pictures. Such pictures cannot be decoded if
-    /// decoding starts here.
+    /// True if this packet may start an open group of pictures. Later packets may then contain
+    /// leading pictures, which cannot be decoded if they depend on pictures before this packet.
     pub(super) is_open: bool,
 }
 

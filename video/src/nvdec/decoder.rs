@@ -1,10 +1,11 @@
-//! [`Decoder`]: decodes packets, starting at a key frame, and copies frames to host memory.
+//! [`Decoder`] decodes packets, starting at a key frame, and copies frames to host memory.
 //!
-//! **Idea.** The driver's parser reads the packets. It calls one function when the format is known,
-//! and another for each image in decoding order, which queues the image for an engine. The parser
-//! also reports times, but assigns them to the images in presentation order, so they are ignored.
-//! An H.264 or HEVC packet encodes one image, so a packet identifies a frame. A VP9 packet may
-//! encode hidden images or show an earlier image, so the headers of VP9 frames are read.
+//! **Idea.** The driver's parser reads the packets. It calls one function when the format is known.
+//! For each image, in decoding order, it calls a second function, which queues the image for an
+//! engine. The parser also reports times, but assigns them to the images in presentation order, so
+//! they are ignored. An H.264 or HEVC packet encodes one image, so a packet identifies a frame. A
+//! VP9 packet may encode hidden images or show an earlier image, so the headers of VP9 frames are
+//! read.
 //!
 //! **Cost.** Creating a decoder takes much longer than decoding an image, so a decoder is created
 //! for the largest size so far, and is reconfigured for smaller sizes. A parser is created for each
@@ -67,7 +68,7 @@ struct Group {
     shown_images: Vec<Option<usize>>,
     /// The error that prevents decoding of more packets.
     failure_cause: Option<(ErrorKind, String)>,
-    /// Whether images that precede the key frame in presentation order may follow.
+    /// True if images that precede the key frame in presentation order may follow.
     may_have_leading: bool,
 }
 
@@ -81,12 +82,12 @@ struct State {
     packet: usize,
     /// Presentation order of the key frame. Set only if `is_open` is true.
     key_order: Option<c_int>,
-    /// Whether the group starts with an H.264 key frame that is not an IDR image.
+    /// True if the group starts with an H.264 key frame that is not an IDR image.
     is_open: bool,
     /// Matrix and range of VP9, which the driver does not report.
     vp9_color: (u8, bool),
     is_past_leading: bool,
-    /// Whether the driver reports damage for this codec.
+    /// True if the driver reports damage for this codec.
     reports_damage: bool,
     failure: Option<Error>,
     panic: Option<Box<dyn Any + Send>>,
@@ -267,8 +268,8 @@ fn damaged_packet(packet: usize, cause: &str) -> Error {
 }
 
 impl Group {
-    /// Decodes a packet, and returns the index of the image that it shows. If a function that the
-    /// parser called fails, its error is stored in the state.
+    /// Decodes a packet, and returns the index of the image that it shows. If a callback of the
+    /// parser fails, its error is stored in the state.
     fn push(
         &mut self,
         input: &mut Vec<u8>,
@@ -378,7 +379,7 @@ impl DriverDecoder {
                     driver_decoder.size = size;
                     return Ok(driver_decoder);
                 }
-                // If creating a new decoder fails as well, that call reports the reason.
+                // If creating a new decoder also fails, that error is reported.
             } else if is_same_format {
                 max_size = (max_size.0.max(driver_decoder.max_size.0), max_size.1.max(driver_decoder.max_size.1));
             }
@@ -431,7 +432,8 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// May discard the content. The context must be current.
+    /// Grows the buffer to at least `bytes` bytes. May discard the content. The context must be
+    /// current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.capacity {
             self.free(device);

@@ -1,12 +1,11 @@
-//! [`Device`]: a GPU, and what its video engines can decode.
+//! [`Device`] is a GPU, with the capabilities of its video engines.
 //!
 //! **Invariants**
 //! 1. Functions of the driver that need a context are called only between [`Device::enter`] and the
 //!    drop of its result, so that the context of the device is current.
 //! 2. [`CurrentContext`] restores the previous context and capture mode of the thread.
-//! 3. If a process has opened a GPU, a child that it creates by `fork` calls no function of the
-//!    driver. No call starts after the exit handler of this file has run. The driver supports
-//!    neither.
+//! 3. If a process has opened a GPU, a child that it creates by `fork` does not call the driver. No
+//!    call starts after the exit handler of this file has run. The driver supports neither case.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
 

@@ -1,4 +1,4 @@
-//! [`Frame`]: a decoded frame in host memory.
+//! [`Frame`] is a decoded frame in host memory.
 
 use crate::error::{Result, reserve};
 use crate::frame::{Coding, Layout, Plane, Planes};
@@ -50,7 +50,7 @@ impl Frame {
         replace(v, chroma.chunks_exact(4).map(|pair| sample(pair[2], pair[3])))
     }
 
-    /// `samples` must be the bytes that were passed to [`set`](Self::set).
+    /// Returns the planes. `samples` must be the bytes that were passed to [`set`](Self::set).
     pub(super) fn planes<'a>(&'a self, samples: &'a [u8]) -> Planes<'a> {
         let (width, height) = self.size;
         let chroma_width = width.div_ceil(2);

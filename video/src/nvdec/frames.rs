@@ -1,4 +1,4 @@
-//! [`FrameDecoder`]: decodes the frames of [records](crate::record) on an NVIDIA GPU.
+//! [`FrameDecoder`] decodes the frames of [records](crate::record) on an NVIDIA GPU.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// Maximum number of frames that are decoded ahead. With more, the decoder could overwrite the
-/// current frame in GPU memory before it is copied.
+/// Maximum number of frames that are decoded ahead. If more were, the decoder could overwrite the
+/// current frame in GPU memory before the frame is copied.
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
-/// GPU's decoders. A frame decoder keeps one of them until [`release`](Self::release) is called or
-/// a record does not continue the previous one, so the packets of a clip are decoded only once.
+/// GPU's decoders. To decode the packets of a clip only once, a frame decoder keeps a GPU decoder
+/// until [`release`](Self::release) is called or a record does not continue the previous record.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,

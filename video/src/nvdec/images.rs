@@ -1,4 +1,4 @@
-//! [`Images`]: remembers which surface contains which image, and which images are damaged.
+//! [`Images`] records which surface contains which image, and which images are damaged.
 //!
 //! Once an image is decoded, the engine reports whether it is damaged. A frame counts as faulty if
 //! its own image or an earlier one in decoding order is damaged. Whether a frame fails therefore
@@ -13,7 +13,7 @@ pub(super) struct Image {
     /// Index in decoding order, counted from the key frame.
     pub(super) index: usize,
     pub(super) packet: usize,
-    /// Whether the image precedes the key frame in presentation order.
+    /// True if the image precedes the key frame in presentation order.
     pub(super) is_leading: bool,
     pub(super) is_field: bool,
     pub(super) is_damaged: Option<bool>,
@@ -74,8 +74,8 @@ impl Images {
         }
     }
 
-    /// Returns the packet that makes an image faulty, if any. Of all images up to this one, it must
-    /// be known whether they are damaged. The image must still be in its surface.
+    /// Returns the packet that makes an image faulty, if any. The damage of all images up to this
+    /// one must be known, and the image must still be in its surface.
     pub(super) fn damaged_packet(&self, index: usize) -> Option<usize> {
         let is_leading = self.find(index).is_some_and(|(_, image)| image.is_leading);
         let first_leading = self.first_damaged_leading.filter(|_| is_leading);

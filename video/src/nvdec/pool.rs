@@ -1,4 +1,4 @@
-//! [`Pool`]: the decoders of one GPU, shared by all threads.
+//! [`Pool`] contains the decoders of one GPU, which all threads share.
 //!
 //! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A process
 //! has at most [`MAX_SESSIONS`] decoders per GPU, and a thread uses one while it decodes a sequence
@@ -63,7 +63,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while other threads use all decoders.
+    /// Returns the most suitable decoder. Waits while other threads use all decoders.
     pub(super) fn acquire(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
@@ -113,9 +113,9 @@ impl Session {
 
     /// Returns whether the decoder can decode `record` without starting again from the key frame.
     ///
-    /// The first packets of both must be equal. Their bytes are compared, because a wrong
-    /// identifier would result in a wrong frame. If the requested frame was already decoded, as in
-    /// clips in presentation order, its image must still be in GPU memory.
+    /// The decoded packets and the first packets of `record` must have equal bytes. If the
+    /// requested frame has already been decoded, as happens in clips in presentation order, its
+    /// image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
         let pushed_count = self.packet_ends.len().min(record.packet_count());
         self.has_format_of(record)
