@@ -22,7 +22,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Debug` prints the same text as `Display`, because Rust prints the error of `fn main() ->
 /// Result<()>` with `Debug`. [`source`](std::error::Error::source) returns the underlying error, if
-/// there is one: a [`std::io::Error`] for [`Error::io`], or the argument of
+/// there is one. This is a [`std::io::Error`] for [`Error::io`], or the argument of
 /// [`with_source`](Error::with_source). By convention, the message already includes the text of the
 /// underlying error, so do not print the chain of sources as well.
 ///
@@ -196,15 +196,15 @@ impl Error {
         self
     }
 
-    /// Sets the file that the error concerns, unless a file is already set. The innermost caller
-    /// sets the file first, and knows it most precisely.
+    /// Sets the file that the error concerns, unless a file is already set. The innermost caller,
+    /// which knows the file most precisely, sets it first.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// Sets the location to a line of `file`. A path that was set before moves into the cause.
+    /// Sets the location to a line of `file`. Moves a path that was set before into the cause.
     #[doc(hidden)]
     #[must_use]
     pub fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
@@ -244,8 +244,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample from the location into the cause, for a partner sample that could not be
-    /// mixed into an image.
+    /// Moves the sample from the location into the cause. Used for a sample that could not be mixed
+    /// into the image of another sample.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -371,17 +371,17 @@ impl std::error::Error for Error {
 }
 
 /// Runs code that may be user-supplied, and converts panics into errors. A payload that is an
-/// [`Error`] is returned as is: code that cannot return an error, such as [`resize`] or a sampler
-/// that returns only numbers, panics with an [`Error`] instead.
+/// [`Error`] is returned unchanged, because code that cannot return an error, such as [`resize`] or
+/// a sampler that returns only indices, panics with an [`Error`] instead.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Does the work of `guarded`. `other` converts panic payloads that are not an [`Error`], and
-/// returns those that it does not recognize unchanged.
+/// Like `guarded`, but `other` first tries to convert panic payloads that are not an [`Error`]. It
+/// returns unrecognized payloads unchanged.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
-    // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
-    // written, but they are overwritten before they are read again.
+    // `AssertUnwindSafe` is sound here: a panic may leave the scratch buffer and the sample's bytes
+    // partly written, but they are overwritten before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let panic = match panic.downcast::<Error>() {
             Ok(e) => return Err(*e),
@@ -484,7 +484,7 @@ fn exhaustion_advice(code: i32) -> Option<&'static str> {
 
 #[cfg(not(windows))]
 mod codes {
-    /// Network file systems report transient faults as EIO. On a failed disk, the few retries do no
+    /// Network file systems report transient faults as EIO. On a failed disk, a few retries do no
     /// harm.
     pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
     pub(super) const PROCESS_FILES: i32 = libc::EMFILE;

@@ -1,7 +1,7 @@
 //! The built-in image formats.
 //!
-//! They determine which files in a folder are images, which field of a sample contains the image,
-//! and which codec decodes it. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
+//! A format determines which files in a folder are images, which field of a sample contains the
+//! image, and which codec decodes it. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
 
 /// An image format and its signature.
 ///
@@ -97,8 +97,8 @@ pub fn detect(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Returns whether a field of this name contains an image: the fields of the built-in formats,
-/// their aliases, and [`ANY_FIELDS`] do.
+/// Returns whether a field of this name contains an image. The name must be the field of a built-in
+/// format, one of its aliases, or one of [`ANY_FIELDS`].
 pub fn is_image_field(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }

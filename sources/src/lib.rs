@@ -1,9 +1,9 @@
 //! Opens datasets and reads their samples by index.
 //!
-//! [`open`] detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset. Types
-//! such as [`Folder`] and [`Tar`] open a single format. The result is a [`Source`], which maps an
-//! index to a [`Sample`] with a few named fields. A field contains bytes or a typed [`Value`], and
-//! is borrowed from a memory map where possible. [`Concat`] and [`Zip`] combine datasets, and a
+//! [`open`] detects which of the [`DATA_FORMATS`] a path has, and opens the dataset. Types such as
+//! [`Folder`] and [`Tar`] open a single format. The result is a [`Source`], which maps an index to
+//! a [`Sample`] with a few named fields. A field contains bytes or a typed [`Value`], and is
+//! borrowed from a memory map where possible. [`Concat`] and [`Zip`] combine datasets, and a
 //! [`Store`] reads objects by URL, for example from S3.
 //!
 //! ```

@@ -51,11 +51,11 @@ impl Unmapped {
     }
 }
 
-/// Maximum size of one read, the same as for a file in a folder.
+/// Maximum size of one read, equal to the maximum size of a file in a folder.
 const MAX_READ_BYTES: u64 = 1 << 31;
 
-/// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once it
-/// fits the largest sample, no more bytes have to be zeroed. `len` must not exceed 2 GiB.
+/// Returns the first `len` bytes of `scratch`. The buffer grows if needed but never shrinks, so
+/// that no bytes have to be zeroed once it fits the largest sample. `len` must not exceed 2 GiB.
 pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MAX_READ_BYTES {
         return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ_BYTES}")));

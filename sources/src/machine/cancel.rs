@@ -1,4 +1,4 @@
-//! [`CancelToken`]: cancels reads when their results are no longer needed.
+//! [`CancelToken`] cancels reads when their results are no longer needed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Cancels reads of a thread when their results are no longer needed: because the loader is being
-/// closed, its epoch was abandoned, or the user canceled the opening of a dataset. Once the token
-/// is set, a read from a store fails promptly, even if the store does not respond.
+/// Cancels reads of a thread when their results are no longer needed. This happens if the loader is
+/// being closed, if its epoch was abandoned, or if the user canceled the opening of a dataset. Once
+/// the token is set, a read from a store fails promptly, even if the store does not respond.
 ///
 /// A loader sets a token for its own threads. To make the opening of a dataset cancelable, set a
 /// token yourself:
@@ -78,8 +78,8 @@ impl std::fmt::Debug for CancelToken {
 
 /// Returns whether the reads of the calling thread should be canceled. If the methods of a
 /// [`Store`](crate::Store) block for a long time, they should call this function regularly, and
-/// return any error once it returns true. A loader abandons a canceled read in any case, but the
-/// reading thread lives until the method returns.
+/// return any error once it returns true. Even if they do not, a loader abandons a canceled read,
+/// but the reading thread lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
 }

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use crate::error;
 
-/// Initial size of a read buffer. Its size is doubled when a file fills it. Once it is larger than
-/// every file, reading a file takes two system calls: one for the data, and one that returns 0.
+/// Initial size of a read buffer. The buffer is doubled when a file fills it. Once it is larger
+/// than every file, reading a file takes two system calls. The second one returns 0.
 pub(crate) const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Maximum size of a file. Reading a larger file fails before memory runs out.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// The budget for the sample that this thread is reading.
+    /// The byte budget for the sample that this thread is reading.
     static BUDGET: Cell<Option<ByteBudget>> = const { Cell::new(None) };
 }
 

@@ -29,8 +29,8 @@ impl Identity {
 
     /// Compares this identity with the file that is now at `path`. If it is the same file, returns
     /// its current length. If `path` cannot be queried, or on Unix names a different file, logs a
-    /// warning and returns `None`: the open file can still be read. Fails if the file was modified
-    /// in place, unless `may_be_written` is true.
+    /// warning and returns `None`, because the open file can still be read. Fails if the file was
+    /// modified in place, unless `may_be_written` is true.
     pub(crate) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),

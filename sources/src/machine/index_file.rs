@@ -1,5 +1,5 @@
-//! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
-//! are atomic, and [`Decoder`] verifies a hash.
+//! Reads and writes index files, so that a dataset is scanned only once. Writes are atomic, and
+//! [`Decoder`] verifies a hash.
 //!
 //! The format is little-endian. The file begins with an 8-byte magic number, which ends with the
 //! version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and raw
@@ -62,7 +62,8 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Returns whether the magic numbers differ in more than the version.
+/// Returns whether `target` may belong to a different program, because its magic number differs in
+/// more than the version.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let magic = &bytes[..bytes.len().min(7)];
     let start = file::open(target).and_then(|file| {
@@ -118,8 +119,8 @@ impl Encoder {
     }
 }
 
-/// Reads the content of an index. The content is untrusted: the methods return `None` if the file
-/// is too short.
+/// Reads the content of an index. The content is untrusted, so the methods return `None` if the
+/// file is too short.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {

@@ -2,19 +2,19 @@
 //!
 //! Touching a mapped page that cannot be loaded, because the file was truncated or the disk failed,
 //! kills the process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and
-//! reports a failure as an error. It replaces one page fault per 64 KiB, so its cost is not
-//! measurable for 110 KB samples; for 3 KB samples, it is about 0.5 µs, compared with 20 µs for
-//! decoding. It does not protect later accesses: if a file is truncated while a worker decodes one
-//! of its samples, the process still dies. Other systems have no such call, so truncating an open
-//! file can always kill the process there.
+//! reports a failure as an error. The call replaces one page fault per 64 KiB, so its cost is not
+//! measurable for 110 KB samples. For 3 KB samples, it is about 0.5 µs, compared with 20 µs for
+//! decoding. The call does not protect later accesses. If a file is truncated while a worker
+//! decodes one of its samples, the process still dies. Other systems have no such call, so
+//! truncating an open file can kill the process there.
 //!
 //! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one, which is fast where the
 //! system reads ahead around a fault. LMDB's map is marked for random access, so each page would
 //! cost a separate blocking read. `MADV_WILLNEED` requests all pages in advance, which makes
 //! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but the call takes
-//! time even if every page is in memory. It is therefore called for every large sample. For a small
-//! sample, it is called only if the sample spans several pages of a map for random access, and only
-//! on reader threads, which are active only when reads are slow.
+//! time even if every page is in memory. `MADV_WILLNEED` is therefore used for every large sample.
+//! For a small sample, it is used only if the sample spans several pages of a map for random
+//! access, and only on reader threads, which are active only when reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice

@@ -1,5 +1,5 @@
-//! Runs work on several threads and returns the results in the order of the items, so that errors
-//! do not depend on timing.
+//! Runs work on several threads and returns the results in item order, so that errors do not depend
+//! on timing.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ const MAX_THREADS: usize = 16;
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads, and returns the results in the order of the
-/// items. Regardless of timing, returns the error of the first item for which `open` fails.
+/// Calls `open` for each item on several threads, and returns the results in item order. If calls
+/// fail, returns the error of the first failed item, regardless of timing.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -48,7 +48,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
 }
 
 /// Starts a pool of `threads` threads with `start`. If the system cannot spawn them, tries half as
-/// many, and so on. Returns `None` instead of trying a single thread.
+/// many, and so on. Returns `None` if only a single thread would be left.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
@@ -64,7 +64,7 @@ struct Progress<R> {
     /// Total size of the items that have been started but not yet passed to `take`.
     size_in_flight: u64,
     has_failed: bool,
-    /// Finished results that wait for the result of an earlier item, by item index.
+    /// Finished results that have not been passed to `take` yet, by item index.
     results: BTreeMap<usize, Result<R>>,
 }
 

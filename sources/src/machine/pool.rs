@@ -1,4 +1,4 @@
-//! [`Pool`]: a thread pool that joins its threads.
+//! [`Pool`] is a thread pool that joins its threads.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};

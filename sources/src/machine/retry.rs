@@ -13,8 +13,8 @@ const MAX_RETRIES: usize = 1000;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` and turns panics into errors. After a transient error, logs a warning that names
-/// `sample` and retries, up to `times` times and as long as `go_on` returns true.
+/// Runs `attempt` and turns panics into errors. Retries after a transient error, up to `times`
+/// times, as long as `go_on` returns true. Logs a warning that names `sample` before each retry.
 pub fn retried<T>(
     times: usize,
     sample: u64,

@@ -28,7 +28,7 @@ fn with_slashes(path: &str) -> String {
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // Keep the prefix: the path of a device or a volume is invalid without it.
+        // Keep the prefix, because the path of a device or a volume is invalid without it.
         None => path.to_owned(),
     }
 }

@@ -1,8 +1,7 @@
 //! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits, even if it was killed. A locked file is therefore still being written, and an
-//! unlocked file was abandoned.
+//! process exits, even if it was killed. An unlocked file was therefore abandoned.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -106,9 +105,9 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes files and folders next to `target` that killed processes left behind: those with
-/// [unique] names that are derived from a file name for which `is_own` returns true. The caller
-/// must hold the lock for `target`.
+/// Removes files and folders next to `target` that killed processes left behind. These have
+/// [unique] names, made from a file name for which `is_own` returns true. The caller must hold the
+/// lock for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {

@@ -1,18 +1,18 @@
-//! Chooses the blocks to keep.
+//! Chooses which cached blocks to evict.
 //!
-//! If the order is known, the block with the most distant next use is evicted first. A new block is
-//! not admitted if it would be the first to be evicted. This is Belady's optimal algorithm ("A
-//! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
-//! The next use of a block is computed with the inverse of the order. If the order is not known,
-//! the least recently used block is evicted first.
+//! If the loader's sample order is known, the block with the most distant next use is evicted
+//! first. A new block is not admitted if it would be the first to be evicted. This is Belady's
+//! optimal algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966)
+//! with bypassing. To find a block's next use, the sample order is inverted: it then maps a sample
+//! to its position. If the order is not known, the least recently used block is evicted first.
 //!
-//! Next uses in different datasets are compared by their distance in epochs, because training and
-//! validation data alternate once per epoch.
+//! Next uses in different datasets are compared by their distance in epochs. Batch indices are not
+//! comparable across datasets, but training and validation data both advance one epoch at a time.
 //!
-//! When a loader opens, closes or steps back, the next uses of its dataset's blocks become unknown.
-//! A cache may contain millions of blocks, and reads must not wait until all of them are ranked, so
-//! the next uses are recomputed in small steps. Until then, no block is evicted, and a block that
-//! would require an eviction is not admitted.
+//! When a loader is opened, closed or moved back, the next uses of its dataset's blocks are
+//! outdated. A cache may contain millions of blocks, and reads must not wait until all of them are
+//! ranked, so the next uses are recomputed in small steps. Until then, no block is evicted, and a
+//! block that would require an eviction is not admitted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,12 +21,12 @@ use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 /// Identifies a block by a hash of its object, version and range.
 pub(super) type Key = u128;
 
-/// Number of epochs in which a sample's next use is searched. With n machines, a sample returns to
-/// the same machine after n epochs on average.
+/// Number of epochs to search for a sample's next use. With n machines, a sample returns to the
+/// same machine after n epochs on average.
 const SEARCHED_EPOCHS: u64 = 256;
-/// Maximum number of blocks with outdated ranks that are ranked again for each new block. With 128
-/// machines, this takes about 5 ms. The same limit applies to the blocks of each dataset whose next
-/// uses have passed.
+/// Maximum number of outdated blocks to rank again per call of `update_ranks`, which takes about 5
+/// ms with 128 machines. In addition, up to this many blocks per dataset are ranked again because
+/// their next use has passed.
 const MAX_RANKED_BLOCKS: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,7 +41,7 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// Generation of the dataset's ranks when this block was ranked.
+    /// The value of `Dataset::generation` when this block was last ranked.
     generation: u64,
 }
 
@@ -49,7 +49,7 @@ struct BlockEntry {
 enum Rank {
     /// Sequence number of the last use, for a block with an unknown next use.
     Used(u64),
-    /// Time of the next use in the owner's dataset. See [`Loader::time`].
+    /// Next use, as a number of epochs. See [`Loader::time`].
     Next(u64),
 }
 
@@ -60,16 +60,16 @@ struct Loader {
 }
 
 impl Loader {
-    /// Converts the position of a batch to a number of epochs in fixed point, with 32 fractional
-    /// bits.
+    /// Converts a batch index to a number of epochs in fixed point, with 32 fractional bits.
     fn time(&self, index: BatchIndex) -> u64 {
         let batches = self.order.batch_count(index.epoch).max(1);
         let fraction = (u128::from(index.batch.min(batches)) << 32) / u128::from(batches);
         (index.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Returns the time of the next use of `sample` at or after `from`. Returns `u64::MAX` if it is
-    /// more than [`SEARCHED_EPOCHS`] away, and `None` if the order cannot be inverted.
+    /// Returns the [`time`](Self::time) of the next use of `sample` at or after `from`. Returns
+    /// `u64::MAX` if the search finds no use within [`SEARCHED_EPOCHS`], and `None` if the order
+    /// cannot be inverted.
     fn next_use(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, SEARCHED_EPOCHS) {
             NextUse::At(index) => Some(self.time(index)),
@@ -93,7 +93,7 @@ struct Dataset {
     by_last_use: BTreeSet<(u64, Key)>,
     /// Blocks ordered by the time of their next use.
     by_next_use: BTreeSet<(u64, Key)>,
-    /// Blocks with ranks from an earlier generation, ordered by these ranks.
+    /// Queues of earlier generations, each ordered by its outdated ranks.
     outdated: Vec<BTreeSet<(u64, Key)>>,
 }
 
@@ -112,7 +112,7 @@ impl Dataset {
     }
 }
 
-/// The blocks of one tier, in eviction order.
+/// Tracks the blocks of one cache tier, and chooses which to evict.
 pub(super) struct Index {
     /// Maximum total size of the blocks, in bytes.
     limit: u64,
@@ -132,8 +132,8 @@ impl Index {
         self.limit = limit;
     }
 
-    /// Returns the blocks to evict so that the remaining blocks are within the limit. Returns `None`
-    /// if some next uses are not known yet: the next call continues to rank them.
+    /// Returns the blocks to evict so that the remaining blocks are within the limit. Returns
+    /// `None` if blocks must be evicted but not all are ranked yet; call again to continue.
     pub(super) fn excess(&mut self) -> Option<Vec<Key>> {
         let mut excess = self.bytes.saturating_sub(self.limit);
         if excess > 0 && !self.update_ranks() {
@@ -188,14 +188,13 @@ impl Index {
         }
     }
 
-    /// Ranks some of the outdated blocks. Returns whether all ranks are current.
+    /// Ranks a limited number of blocks again. Returns whether no outdated block is left.
     fn update_ranks(&mut self) -> bool {
         let mut passed_keys = Vec::new();
         for dataset in self.datasets.values() {
             let Some(loader) = dataset.loaders.last() else { continue };
             let now = loader.time(loader.position);
-            // If the next uses of more than `MAX_RANKED_BLOCKS` blocks have passed, the remaining
-            // blocks count as those that are needed soonest.
+            // Any further blocks with a passed next use have distance 0, so they are evicted last.
             passed_keys.extend(
                 dataset
                     .by_next_use
@@ -276,7 +275,7 @@ impl Index {
         }
     }
 
-    /// Adds a block that already exists, even if the total then exceeds the limit.
+    /// Adds a block without checking the limit.
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
@@ -289,10 +288,10 @@ impl Index {
     }
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
-    /// new block is larger than the limit, if it would be evicted before them, or if some next uses
-    /// are not known yet. The next use of the new block is searched starting at `earliest_use`, or at
-    /// the loader's position if `earliest_use` is `None`. Updates only ranks: the caller must evict
-    /// and add the blocks.
+    /// new block is larger than the limit, if it would be evicted before a returned block, or if
+    /// blocks must be evicted but not all are ranked yet. The search for the new block's next use
+    /// starts at `earliest_use`, or at the loader's position if `earliest_use` is `None`. Changes
+    /// nothing but ranks. The caller must remove the returned blocks and add the new one.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, earliest_use: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -324,9 +323,10 @@ impl Index {
         Some(evicted_keys)
     }
 
-    /// Yields the blocks in eviction order, each with the distance of its next use: first the blocks
-    /// with an unknown next use, starting with the least recently used one, and then the others,
-    /// starting with the most distant next use. Blocks with outdated ranks are left out.
+    /// Yields the blocks in eviction order, each with the distance of its next use. Blocks with an
+    /// unknown next use come first, starting with the least recently used one. The blocks with a
+    /// known next use follow, starting with the most distant use. Blocks with outdated ranks are
+    /// left out.
     fn eviction_order(&self) -> impl Iterator<Item = (Key, Option<u64>)> {
         let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self
@@ -361,7 +361,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the order of the machine `node`. Each machine reads batches of `batch` samples.
+    /// Returns the sample order of machine `node`, and the shuffle of all samples. Each machine
+    /// reads batches of `batch` samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
         let (global, inner) = (nodes * batch, order.clone());
@@ -377,8 +378,8 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Returns the number of hits of an index with `limit` blocks, and of the optimal policy, in
-    /// the epochs from `from` up to `epochs`.
+    /// Returns the hits of an index with `limit` blocks, and of the optimal policy, in the epochs
+    /// `from..epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let batches: Vec<(BatchIndex, Vec<u64>)> =
             order.batches_from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
@@ -525,7 +526,7 @@ mod tests {
             inverse.position(epoch, sample, batch)
         };
         let loader = Lookahead::new(0, move |_| len, samples).with_next(next);
-        // A restarted job continues with the second half of the epoch.
+        // An earlier run has left the second half of the epoch in the cache.
         let half = len / 2;
         let key = |position: u64| Key::from(order.index(0, position));
         let mut index = Index::new(half);

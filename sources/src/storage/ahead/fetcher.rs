@@ -1,9 +1,10 @@
-//! [`Fetcher`]: prefetches samples in the order of one loader, with many requests in flight.
+//! [`Fetcher`] prefetches samples in the order in which a loader will read them. It keeps many
+//! requests in flight.
 //!
-//! Samples are planned in rounds (see [`round`]). A round starts whenever half of the byte budget
-//! is free, and groups the next samples of the order into **pieces**. Each piece is fetched with
-//! one request, as soon as [`Pace`] allows one more request. Once all samples of a piece have been
-//! read, its bytes return to the budget.
+//! Samples are planned in rounds (see [`round`]). A round can start once half of the byte budget is
+//! free. It groups the next samples to be read into **pieces**. Each piece is fetched with a single
+//! range request (not counting retries and hedges) when [`Pace`] allows. Once all samples of a
+//! piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever, because every piece ends in one of three ways: its bytes arrive, its
 //! last attempt fails, or it is dropped. The samples of a dropped piece are read directly.
@@ -27,7 +28,7 @@ use crate::model::store::ReadCompletion;
 use crate::model::{BatchIndex, Lookahead, Object, ObjectCache, Prefetcher, Store};
 
 const LOST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of threads that send requests to a store that blocks during requests.
+/// Maximum number of threads that send requests if the store blocks during requests.
 const MAX_THREADS: usize = 128;
 
 pub(super) struct Fetcher {
@@ -41,20 +42,20 @@ pub(super) struct Fetcher {
     cancel_token: CancelToken,
     is_closed: Arc<AtomicBool>,
     state: Mutex<State>,
-    /// A condition that is notified when there is work to do or the fetcher is closed.
+    /// Notified when there is work to do or the fetcher is closed.
     work_ready: Condvar,
 }
 
 struct State {
     is_closed: bool,
-    /// Batches that have not been planned yet, or `None` while no order is active.
+    /// Batches that have not been planned yet, or `None` while prefetching is stopped or complete.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     next_unplanned_batch: BatchIndex,
     first_unfinished_batch: BatchIndex,
-    /// Nothing more can be prefetched before this batch, so no round starts until all earlier
+    /// First batch for which something may be left to prefetch. No round starts until all earlier
     /// batches are done.
     next_useful_batch: BatchIndex,
-    /// Samples of the order that did not fit in the last round, with their batches.
+    /// Upcoming samples, and their batches, that did not fit in the last round.
     pending: VecDeque<(BatchIndex, u64)>,
     /// For each planned sample, the batches that need it and the IDs of its pieces, ordered by
     /// batch.
@@ -72,14 +73,13 @@ struct State {
     /// the budget. If they did not, the plan could get so far ahead that the cache would evict them
     /// before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
-    /// Planned batches without samples, such as batches with samples of other datasets only. At
-    /// most [`round::MAX_EMPTY_BATCHES`] are planned.
+    /// Planned batches that need nothing from this fetcher, for example because all their samples
+    /// come from other datasets. At most [`round::MAX_EMPTY_BATCHES`] are planned.
     empty_batches: BTreeSet<BatchIndex>,
     idle_threads: usize,
     /// Number of threads, including idle ones.
     threads: usize,
-    /// Whether the store blocks during requests: it has completed a request before its `fetch`
-    /// returned.
+    /// Set once a request completes before `fetch` returns, which means that the store blocks.
     store_blocks: bool,
     last_lost_check: Instant,
     /// Whether a warning has been logged since the last successful response of the store.
@@ -140,12 +140,12 @@ impl Fetcher {
     }
 
     /// Fills `out` with the bytes of `sample`, which are at `range` in the sample's object. Returns
-    /// false if the sample is neither planned nor cached, or if its piece was dropped.
-    /// `whole_object` is the sample's object if the caller knows that `range` is the whole sample.
-    /// Without `whole_object`, the cache is searched only if [`SampleRanges`] has the same range
-    /// for the sample.
+    /// false if the sample is neither planned nor cached, or if its piece was dropped. Pass the
+    /// sample's object as `whole_object` if `range` is known to cover the whole sample. Otherwise,
+    /// the cache is searched only if [`SampleRanges`] has the same range for the sample.
     ///
-    /// Fails with the error of the request's last attempt, or if the reader was canceled.
+    /// Fails if the last attempt to fetch the piece failed, with its error, or if the reader was
+    /// canceled.
     pub(super) fn read(
         self: &Arc<Self>,
         sample: u64,
@@ -161,7 +161,7 @@ impl Fetcher {
             })
         };
         let Some((batch, id, object, start, pending_outcome)) = planned else {
-            // A cached sample has no piece.
+            // The sample is not in a piece, but it may be in the cache.
             let tier = self.cache.as_ref().and_then(|cache| {
                 let planned_object = || {
                     let (object, planned_range) = self.ranges.object_and_range(sample)?;
@@ -195,7 +195,7 @@ impl Fetcher {
         result
     }
 
-    /// The source calls this function when the byte ranges of more batches have become known.
+    /// Resumes planning after the byte ranges of more batches have become known.
     #[cfg(feature = "video")]
     pub(super) fn plan_again(self: &Arc<Self>) {
         self.resume(self.lock());
@@ -263,7 +263,7 @@ impl Fetcher {
         }
     }
 
-    /// `hedge` is true if a different request for the piece is in flight.
+    /// Sends a request for piece `id`. A `hedge` duplicates a request that is already in flight.
     fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
         let state = &mut *guard;
         let flight = state.next_id();
@@ -306,7 +306,8 @@ impl State {
     /// caller must call `release_sample` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.planned_samples.get_mut(&sample) else {
-            // The sample is not in a piece, so the caller will read it directly.
+            // The sample is not in a piece, so the caller will look in the cache or read it
+            // directly.
             if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(index);
             }
@@ -326,8 +327,8 @@ impl State {
         }
     }
 
-    /// Removes a piece if no reader needs it. If requests for the piece are in flight, only cancels
-    /// them; `release` is called again once they have ended.
+    /// Removes a piece if no reader needs it. If requests for the piece are in flight, cancels them
+    /// and leaves the piece until `release` is called again at their end.
     fn release(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
         if piece.unread_samples > 0 {
@@ -366,8 +367,8 @@ impl State {
         self.next_useful_batch = BatchIndex::default();
         self.pending.clear();
         self.drop_batches(|_| true);
-        // The remaining pieces, with requests in flight or waiting readers, will not be requested
-        // again, so wake the readers.
+        // Pieces remain only if they have requests in flight or waiting readers. Nothing will
+        // request them again, so wake the readers.
         let ids: Vec<u64> = self.pieces.keys().copied().collect();
         for id in ids {
             let piece = self.pieces.get_mut(&id).expect("the ids are keys of the map");
@@ -419,8 +420,8 @@ impl State {
         let retries = self.retries.first().map(|(retry_at, _)| *retry_at);
         let is_unhedged = |flight: &&InFlight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.is_hedged);
         let late = self.pace.late_after().and_then(|late_after| {
-            // A late request that must not be hedged yet is left to the next search for lost
-            // requests.
+            // If the request is already late but must not be hedged yet, the next check for lost
+            // requests finds it.
             let sent_at = self.flights.values().find(is_unhedged)?.sent_at;
             (sent_at + late_after > Instant::now()).then_some(sent_at + late_after)
         });

@@ -1,9 +1,9 @@
 //! Decompresses the files of a dataset, because random access needs uncompressed files.
 //!
-//! Opening a dataset decompresses each file once. The copy is written next to the compressed file,
-//! under the name that the original library would use. It gets this name only when it is complete,
-//! so that no process sees a partial file. If several processes open the dataset at the same time,
-//! one of them decompresses a file while the others wait.
+//! Opening a dataset decompresses each file once. The copy is placed next to the compressed file,
+//! under the name that MosaicML Streaming or LitData would use. It gets this name only when it is
+//! complete, so that no process sees a partial file. If several processes open the dataset at the
+//! same time, one of them decompresses a file while the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{cancel, file, is_stopped, temp_files};
 
-/// Maximum size of a decompressed file, in bytes. The formats use 32-bit offsets.
+/// Maximum size of a decompressed file, in bytes. Both shard formats use 32-bit offsets.
 const MAX_COPY_BYTES: u64 = 1 << 32;
 
-/// Maximum wait for another process that decompresses the same file.
+/// Maximum time to wait for another process that is decompressing the same file.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// Maximum compression ratio of a Snappy block, rounded up. Three bytes expand to at most 64 bytes.
@@ -34,7 +34,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// Returns the method that the indexes of MosaicML and LitData call `name`.
+    /// Parses a compression name from a MosaicML or LitData index.
     pub(crate) fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "gz" => Compression::Gzip,
@@ -49,9 +49,9 @@ impl Compression {
         })
     }
 
-    /// Decompresses `packed` into `out`, up to `max_bytes + 1` bytes, and returns their number. If
-    /// a Snappy block claims a length other than `max_bytes`, writes nothing and returns that
-    /// length.
+    /// Decompresses `packed` into `out`, up to `max_bytes + 1` bytes, and returns the number of
+    /// bytes written. If a Snappy block claims a length other than `max_bytes`, writes nothing and
+    /// returns that length.
     fn decompress(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
         let limit = max_bytes.saturating_add(1);
         match self {
@@ -128,12 +128,12 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Ensures that `target` contains the decompressed content of `packed`, which has `len` bytes.
+/// Ensures that `target` contains the `len` decompressed bytes of `packed`.
 ///
 /// The copy has the modification time of `packed`. An existing copy with a different time or length
-/// was made from a different version of `packed` or by a different library, and is replaced. If the
-/// copy cannot be written, for example because the folder is read-only, an existing copy is
-/// compared with `packed` each time the dataset is opened.
+/// is assumed to be outdated and is replaced. If the copy cannot be written, for example because
+/// the folder is read-only, an existing copy is used if it has the same content. Its content is
+/// then compared each time the dataset is opened.
 pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Compression) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
@@ -153,14 +153,15 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Co
     copied
 }
 
-/// `is_locked` is true if this process holds the lock.
+/// Writes the copy. `is_locked` is true if this process holds the lock.
 fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {
         return Ok(());
     }
     if is_locked {
-        // This process holds the lock, so no other process is writing a partial copy.
+        // Partial copies are abandoned, unless a process that stopped waiting for the lock is
+        // writing one.
         let _ = temp_files::remove_abandoned_of(target, |file_name| {
             target.file_name().is_some_and(|name| name == file_name)
         });
@@ -182,8 +183,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression
         }
         return Ok(());
     };
-    // An error with a path means that the copy could not be written. Any other error means that the
-    // compressed file is damaged or that this thread was canceled.
+    // An error with a path means that the copy could not be written. Any other error comes from
+    // reading or decompressing the file, or from cancellation.
     if e.path().is_some() {
         if has_equal_content(file, target, len, unpack) {
             tracing::info!("{e}; using the existing file, which has the same content");
@@ -232,8 +233,8 @@ fn try_lock(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns a handle to the start of `packed`. Does not open the file again, because on systems with
-/// mandatory locks, only the handle that holds the lock can read the file.
+/// Returns a clone of `packed`, rewound to the start. Does not open the file again, because on
+/// systems with mandatory locks, only the handle that holds the lock can read the file.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
     packed.rewind()?;
@@ -298,8 +299,8 @@ impl Write for ComparingWriter {
     }
 }
 
-/// A writer that fails when the calling thread is canceled. It records its own errors, to
-/// distinguish them from errors of the compressed file.
+/// A writer that fails when the calling thread is canceled. It records write errors, to distinguish
+/// them from read and decompression errors.
 struct CancelableWriter {
     file: BufWriter<File>,
     failed: Option<io::Error>,
@@ -371,12 +372,12 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // This is a new version with an older modification time, as after unpacking an archive.
+        // Simulate a new version with an older modification time, as archive tools restore it.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // This is a copy of the previous version, as if another library had written it later.
+        // Simulate a copy of the previous version that another library wrote later.
         fs::write(&target, b"one").unwrap();
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
@@ -468,7 +469,7 @@ mod tests {
         decompress_file(&packed, &target, 3, Compression::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
-        // A file system may store modification times in whole days.
+        // Simulate a file system that rounds modification times.
         set_time(&target, 86_400);
         assert!(!has_time_of(&file, &target));
     }

@@ -1,11 +1,11 @@
 //! Plans a round: selects samples to prefetch, and merges them into requests.
 //!
 //! A round first takes samples in the order in which they are needed, up to half of the free bytes.
-//! It then adds samples that are needed a little later and adjoin one of these in the same object.
-//! A windowed shuffle reads all samples of a block within one window, so each block becomes one
-//! request, or several of up to 4 MiB, if a window fits in the byte budget. The remaining bytes
-//! stay free for the blocks of the next window. If the order has few adjacent samples, the round
-//! uses the remaining bytes for the next samples of the order.
+//! It then adds samples that are needed a little later and are adjacent to a selected sample in the
+//! same object. A windowed shuffle reads all samples of a block within one window. If a window fits
+//! in the byte budget, each block therefore becomes one request, or several of up to 4 MiB. The
+//! remaining bytes stay free for the blocks of the next window. If few samples are adjacent, the
+//! round uses the remaining bytes for the next samples to be read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::pace::weight;
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, neighbors, pieces, reserved_gap_bytes};
 
-/// Maximum number of samples that a round takes in order, and of later samples that it checks for
-/// adjacency.
+/// Maximum number of samples that a round takes in order. The same limit applies to the later
+/// samples that it checks for adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
 pub(super) const MAX_EMPTY_BATCHES: usize = 256;
-/// An order reads in blocks if at least `1 / MIN_ADJACENT_DIVISOR` of the selected samples adjoin a
-/// different one.
+/// The loader reads in blocks if at least `1 / MIN_ADJACENT_DIVISOR` of the selected samples are
+/// adjacent to another selected sample.
 const MIN_ADJACENT_DIVISOR: usize = 4;
 
 struct Round {
@@ -58,7 +58,7 @@ impl Fetcher {
             if len(&sample_range) > round.free_bytes
                 || round.selected_bytes > 0 && round.selected_bytes + len(&sample_range) > max_bytes
             {
-                // Reads of earlier samples will free bytes for it.
+                // Reads of earlier samples will free bytes for this sample.
                 state.pending.push_front((batch, sample));
                 round.order_ended = false;
                 break;
@@ -69,7 +69,7 @@ impl Fetcher {
             self.select_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
-            // The order has no more samples.
+            // There are no more samples to read.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
@@ -101,8 +101,8 @@ impl Fetcher {
         }
     }
 
-    /// Adds later samples that adjoin samples of `round`, or any samples if the order does not read
-    /// in blocks. Moves all other samples to `pending`.
+    /// Adds later samples that are adjacent to samples of `round`, or any later samples if the
+    /// loader does not read in blocks. Moves all other samples to `pending`.
     fn select_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut later_bytes) = (Vec::new(), 0);
         while later_bytes < round.free_bytes && later.len() < MAX_SAMPLES {
@@ -168,7 +168,8 @@ impl Fetcher {
         (1..=self.order.budget_bytes()).contains(&len(&sample_range)).then_some(sample_range)
     }
 
-    /// The sample must fit in the round. The bytes of a cached sample are counted, not requested.
+    /// Adds a sample, which must fit, to the round. The bytes of a cached sample are counted but
+    /// not requested.
     fn select(&self, state: &mut State, round: &mut Round, sample_range: SampleRange) {
         let size = len(&sample_range);
         round.free_bytes -= size;
