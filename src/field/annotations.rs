@@ -1,4 +1,4 @@
-//! [`Annotations`]: the annotations of one sample, read without a loader.
+//! [`Annotations`], the annotations of one sample, which are read without a loader.
 
 use std::collections::BTreeMap;
 
@@ -130,9 +130,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type that delivers the first `max_boxes` boxes of each sample. It has
-    /// classes and points if this sample has them, and masks if `masks` is set and this sample has
-    /// masks.
+    /// Returns a field type that delivers the first `max_boxes` boxes of each sample. The field
+    /// type has classes and points if this sample has them, and masks if `masks` is set and this
+    /// sample has masks.
     pub fn boxes_field(&self, max_boxes: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(max_boxes).truncate();
         if !self.classes.is_empty() {

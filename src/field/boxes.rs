@@ -1,4 +1,4 @@
-//! [`Boxes`]: the boxes of a sample, with their classes, masks and keypoints.
+//! [`Boxes`], the boxes of a sample with their classes, masks and keypoints.
 
 mod masks;
 
@@ -51,15 +51,15 @@ use crate::transform::Plan;
 /// # EXIF orientation
 ///
 /// If an image has an EXIF orientation, the loader rotates it. Some tools annotate the rotated
-/// ("upright") image, others the stored pixels. To distinguish the two, the loader compares the
-/// stored and the upright size with the `boxes.image_size.txt` field (the text `width height`).
-/// [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
+/// ("upright") image, and others annotate the stored pixels. To distinguish the two, the loader
+/// compares the stored and the upright size with the `boxes.image_size.txt` field (the text `width
+/// height`). [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
 ///
 /// Annotations of the stored image are rotated together with the image, and
 /// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the
 /// declared size is missing or matches both sizes,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
-/// the sample fails. A declared size that matches neither is an error. Images without an
+/// the sample fails. A declared size that matches neither size is an error. Images without an
 /// orientation are checked as well, to catch annotations of a resized copy.
 ///
 /// ```no_run
@@ -199,11 +199,11 @@ impl Boxes {
     /// crop, flips and warps as the frames of the clip. By default, the field has one value per
     /// clip.
     ///
-    /// The sample has a value for each frame: a JSON list with the boxes of each frame, the list
-    /// that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes of each
-    /// frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if all have one.
-    /// Columns, masks and points are stored in the same way. `max_boxes` applies to each frame. A
-    /// sample fails if it does not have one value per frame. For a clip of a video
+    /// The sample has a value for each frame, stored as a JSON list with the boxes of each frame,
+    /// the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded
+    /// boxes of each frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if
+    /// all have one. Columns, masks and points are stored in the same way. `max_boxes` applies to
+    /// each frame. A sample fails if it does not have one value per frame. For a clip of a video
     /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
     /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]

@@ -1,4 +1,4 @@
-//! [`Column`]: a batch array with one number per box, such as the box's class.
+//! [`Column`], a batch array with one number per box, such as the box's class.
 
 use arrayvec::ArrayVec;
 

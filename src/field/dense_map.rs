@@ -1,4 +1,4 @@
-//! [`DenseMap`]: one or more floats for each pixel, such as depth.
+//! [`DenseMap`], one or more floats for each pixel, such as depth.
 
 use std::cell::RefCell;
 
@@ -127,12 +127,12 @@ impl DenseMap {
     /// crop, flips and warps as the frames of the clip. By default, the field has one value per
     /// clip.
     ///
-    /// The sample has a value for each frame: the list that
+    /// The sample has a value for each frame, stored as the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the maps, or an
-    /// array of shape (T, height, width) or (T, height, width, C).
-    /// A sample fails if it does not have one value per frame. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
-    /// instead, and the field delivers the values of the frames that the clip shows.
+    /// array of shape (T, height, width) or (T, height, width, C). A sample fails if it does not
+    /// have one value per frame. For a clip of a video ([`Clips`](crate::source::Clips)), the
+    /// sample has a value for each frame of the video instead, and the field delivers the values of
+    /// the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);

@@ -247,8 +247,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Returns little-endian elements of `size` bytes in native byte order, which is the opposite if
-/// `is_swapped` is set.
+/// Converts little-endian elements of `size` bytes to native byte order, by reversing their bytes
+/// if `is_swapped` is set.
 fn little_endian(bytes: &[u8], size: usize, is_swapped: bool) -> Cow<'_, [u8]> {
     if !is_swapped {
         return Cow::Borrowed(bytes);

@@ -1,4 +1,4 @@
-//! [`FieldType`]: the trait of all field types.
+//! [`FieldType`], the trait of all field types.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -42,11 +42,10 @@ use crate::transform::{Augment, Plan};
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait FieldType: Send + Sync + Debug {
-    /// Describes the arrays of a field called `name`: the name, element type and shape per sample
-    /// of each. `output_size` is the size of the images in the batch. If batches have different
-    /// image sizes ([`Augment::from_epoch`],
-    /// [`Loader::size_buckets`](crate::Loader::size_buckets)), the loader calls this method once
-    /// per size, and the results may differ only in the lengths of the axes.
+    /// Returns the name, element type and shape per sample of each array of a field called `name`.
+    /// `output_size` is the size of the images in the batch. If batches have different image sizes
+    /// ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the loader
+    /// calls this method once per size, and the results may differ only in the lengths of the axes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -62,8 +61,8 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads for a batch
     /// field called `name`. The names may omit the suffix of an encoding, such as `.npy`. Opening
     /// the loader fails if the source [lists its fields](crate::source::Source::fields) and a name
-    /// is not in the list. Names with the extension of an image format are not checked. The default
-    /// is an empty list: the loader then assumes that `write` may read any field.
+    /// is not in the list. Names with the extension of an image format are not checked. By default,
+    /// the list is empty, and the loader assumes that `write` may read any field.
     fn required_fields(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
@@ -108,8 +107,8 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Fast path: writes the row from an array in memory, without a [`Sample`]. The loader calls
-    /// this method if it has no other field, if this field is [cheap to
+    /// Writes the row from an array in memory, as a fast path without a [`Sample`]. The loader
+    /// calls this method if it has no other field, if this field is [cheap to
     /// write](FieldType::write_is_cheap), and if the source has the sample's `numbers` in
     /// [memory](crate::source::Source::stored). The method either writes the same bytes as
     /// [`write`](FieldType::write) and returns true, or returns false, and the loader calls
@@ -128,22 +127,22 @@ pub trait FieldType: Send + Sync + Debug {
         0
     }
 
-    /// Returns what writes the field: [`write`](FieldType::write) (the default) or one of the
-    /// loader's built-in writers. A field type that wraps a built-in one returns the writer of the
-    /// wrapped type.
+    /// Returns what writes the field, which is [`write`](FieldType::write) by default, or one of
+    /// the loader's built-in writers. A field type that wraps a built-in one returns the writer of
+    /// the wrapped type.
     fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the augmentation of a view: an image field with its own augmentation, size and
-    /// random numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image
-    /// uses the loader's augmentation.
+    /// Returns the augmentation of a view, which is an image field with its own augmentation, size
+    /// and random numbers ([`Image::augment`](super::Image::augment)). By default, the image uses
+    /// the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
 
     /// Returns the number of frames T if the field has a value for each frame of a
-    /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
+    /// [clip](super::Image::frames). By default, the field has one value per sample.
     ///
     /// Unless the field is an image, all its arrays get an additional axis of length T after the
     /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, `row`
@@ -160,7 +159,7 @@ pub trait FieldType: Send + Sync + Debug {
     }
 }
 
-/// What writes a field: the field type or the loader.
+/// Determines whether the field type or the loader writes a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
@@ -187,7 +186,7 @@ pub enum FieldWriter<'a> {
 #[non_exhaustive]
 pub enum PasteRole<'a> {
     /// The field does not support pasting. A loader that pastes objects rejects the field if it
-    /// follows the image.
+    /// [follows the image](FieldType::follows_image).
     Unsupported,
     /// The pasted objects are added to the field, for example their boxes or masks.
     Target,
@@ -199,14 +198,14 @@ pub enum PasteRole<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct ImageContext<'a> {
     pub(crate) plan: Option<&'a Plan>,
-    /// The other samples that contribute to the image: the tiles of a mosaic except the first one,
-    /// or the one sample whose objects are pasted.
+    /// The other samples that contribute to the image, which are the tiles of a mosaic except the
+    /// first one, or the sample with the objects to paste.
     pub(crate) tiles: &'a [Tile<'a>],
     /// The objects that are pasted from the first of `tiles`.
     pub(crate) pasted: Option<&'a Pasted>,
 }
 
-/// The input of [`FieldType::write`]: a sample, and the plan of its image.
+/// The input of [`FieldType::write`], which consists of a sample and the plan of its image.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Input<'a> {
@@ -215,10 +214,10 @@ pub struct Input<'a> {
     /// The sample as the source returned it. For a field type with [frames](FieldType::frames), the
     /// fields that it reads contain the value of one frame.
     pub sample: &'a Sample<'a>,
-    /// Plan of the sample's image: output size, crop, flips and other steps. If the loader has
-    /// several image fields, this is the plan of the first one that uses the loader's augmentation.
-    /// `None` if all image fields are views, or if the loader has neither an image field nor a
-    /// field that [reads the stored image](FieldType::reads_stored_image).
+    /// Plan of the sample's image, with the output size, crop, flips and other steps. If the loader
+    /// has several image fields, this is the plan of the first image field that uses the loader's
+    /// augmentation. `None` if all image fields are views, or if the loader has neither an image
+    /// field nor a field that [reads the stored image](FieldType::reads_stored_image).
     pub plan: Option<&'a Plan>,
     tiles: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -283,7 +282,7 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.tiles } else { &[] }
     }
 
-    /// Returns the other tiles of a mosaic, or the sample whose objects are pasted.
+    /// Returns the other tiles of a mosaic, or the sample with the objects to paste.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.tiles
     }
@@ -352,8 +351,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// Sets whether the sample has a label. If it has none, the error about the missing label shows
-    /// `advice` instead of the default text.
+    /// Sets whether the sample has a label. If the sample has no label, the error shows `advice`
+    /// instead of the default text.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;

@@ -1,5 +1,5 @@
-//! [`Fields`]: all fields of a loader. They lay out their arrays in a batch, and check that they
-//! are compatible with the augmentation.
+//! [`Fields`] contains all fields of a loader, lays out their arrays in a batch, and checks that
+//! they are compatible with the augmentation.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) struct Fields {
     /// Name of the field that [reads](FieldType::reads_stored_image) the sample's image, if there
     /// are no image fields.
     pub(crate) image_provider: Option<String>,
-    /// Index of the image that masks and boxes follow: the first one with the loader's
-    /// augmentation.
+    /// Index of the first image with the loader's augmentation. Masks and boxes are transformed
+    /// together with this image.
     pub(crate) followed_image: Option<usize>,
     label: Option<Label>,
     patches: Option<String>,
@@ -411,8 +411,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field if it copies just the sample's field `name`, as the fast
-    /// path for stored numbers requires.
+    /// Returns the loader's only field if this field only copies the sample's field `name`, as the
+    /// fast path for stored numbers requires.
     pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied_fields[..] else { return None };
         let has_others = !self.images.is_empty()

@@ -1,4 +1,4 @@
-//! [`Geometry`]: the position of the source image in the output.
+//! [`Geometry`], the position of the source image in the output.
 
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
@@ -36,9 +36,9 @@ impl Geometry {
         Self::default()
     }
 
-    /// Maps a box of the output image back to the source image. `corners` is left, upper, right and
-    /// lower edge in pixels, and `matrix` is the sample's row of the field. Edges are swapped if
-    /// the image was flipped. The result may extend beyond the source image.
+    /// Maps a box of the output image back to the source image. `corners` contains the left, upper,
+    /// right and lower edge in pixels, and `matrix` is the sample's row of the field. Edges are
+    /// swapped if the image was flipped. The result may extend beyond the source image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;

@@ -16,8 +16,8 @@ use crate::sampler::Rng;
 use crate::source::{Frames, Sample};
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed as
-/// [`Loader::augment`](crate::Loader::augment) and related options specify.
+/// An image that is decoded, cropped, resized, flipped, color-adjusted, normalized, erased and
+/// mixed as [`Loader::augment`](crate::Loader::augment) and related options specify.
 ///
 /// All image fields of a sample, except views ([`augment`](Image::augment)), use the same random
 /// numbers, so images of the same size get the same crop and flip. For batches on a device, images
@@ -59,7 +59,7 @@ impl Image {
     /// [`variant`](crate::sampler::Occurrence::variant) (by default, the epoch), and the name of
     /// the field. To create several views, call [`Loader::views`](crate::Loader::views).
     ///
-    /// Views are not mixed, and annotations such as boxes and masks do not follow a view.
+    /// Views are not mixed. Annotations such as boxes and masks are not transformed with a view.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
@@ -71,9 +71,10 @@ impl Image {
     /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames and C the number of
     /// [channels](crate::Loader::channels).
     ///
-    /// The sample's field is a list of encoded images ([`Frames`]). All frames share one plan: they
-    /// get the same crop, resize, flip and effects. Custom transforms get the same random numbers
-    /// for each frame. Other fields of the sample, such as masks and boxes, follow this plan.
+    /// The sample's field is a list of encoded images ([`Frames`]). All frames share one plan, so
+    /// they get the same crop, resize, flip and effects. Custom transforms get the same random
+    /// numbers for each frame. Other fields of the sample, such as masks and boxes, are transformed
+    /// with this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if a frame cannot be decoded. The error names the field, and the frame if one is
@@ -116,8 +117,8 @@ impl Image {
         self.frames
     }
 
-    /// Returns the random number that chooses a clip. It is the same for all clips of a sample, so
-    /// that views of a clip show the same frames.
+    /// Returns the random number that chooses a clip. The number is the same for all clips of a
+    /// sample, so that views of a clip show the same frames.
     pub(crate) fn clip_draw(rng: &Rng) -> u64 {
         rng.named("clip").next_u64()
     }
@@ -206,7 +207,7 @@ impl ArrayFormat {
 }
 
 impl FieldType for Image {
-    /// Returns the array before the conversion to the loader's format: `u8` (H, W, 3).
+    /// Describes the `u8` array (H, W, 3) before its conversion to the loader's format.
     fn describe_arrays(&self, name: &str, output_size: Size) -> Result<Vec<Field>> {
         let shape = vec![output_size.height as usize, output_size.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
@@ -275,8 +276,8 @@ impl ImageField {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the slice to which the RGB image is written: the row of the batch if the row
-    /// contains `u8` RGB, which avoids a copy, and otherwise `image`.
+    /// Returns the slice to which the RGB image is written. If the row of the batch contains `u8`
+    /// RGB, this is the row itself, which avoids a copy. Otherwise, it is part of `image`.
     pub(crate) fn pixel_buffer<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.is_gray {
             &mut self.row_image(row)[..self.rgb_bytes()]
@@ -287,7 +288,7 @@ impl ImageField {
 
     /// Runs the effects on pixels and the custom transforms on the resized image. `is_joined` is
     /// true if the image combines several samples. With custom transforms, `image` has twice the
-    /// size.
+    /// size of the RGB image.
     pub(crate) fn finish(
         &self,
         (plan, is_joined): (&Plan, bool),

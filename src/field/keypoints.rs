@@ -1,4 +1,4 @@
-//! [`Keypoints`]: points of interest in the image.
+//! [`Keypoints`], points of interest in the image.
 
 use std::cell::Cell;
 
@@ -61,12 +61,11 @@ impl Keypoints {
     /// same crop, flips and warps as the frames of the clip. By default, the field has one value
     /// per clip.
     ///
-    /// The sample has a value for each frame: an array of shape (T, K, 2),
-    /// a JSON list, or the list that [`Frames::encode`](crate::source::Frames::encode) returns for
-    /// the encoded points of each frame.
-    /// A sample fails if it does not have one value per frame. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
-    /// instead, and the field delivers the values of the frames that the clip shows.
+    /// The sample has a value for each frame, stored as an array of shape (T, K, 2), a JSON list,
+    /// or the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded
+    /// points of each frame. A sample fails if it does not have one value per frame. For a clip of
+    /// a video ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the
+    /// video instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);

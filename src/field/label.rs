@@ -1,4 +1,4 @@
-//! [`Label`]: the class of a sample, as an integer and as a soft label.
+//! [`Label`], the class of a sample, as an integer and as a soft label.
 
 use super::{FieldType, FieldWriter, Input, RowMut};
 use crate::batch::{Dtype, Field, FilledSlot, Role, SOFT_LABEL, soft_label};

@@ -1,4 +1,4 @@
-//! [`Mask`]: one integer for each pixel, such as a class.
+//! [`Mask`], one integer for each pixel, such as a class.
 
 use std::cell::RefCell;
 
@@ -18,14 +18,14 @@ use crate::transform::Plan;
 /// The suffixes of a mask's name, in the order in which they are tried.
 const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A mask: one integer for each pixel of the sample's image, such as the pixel's class. Masks are
-/// cropped, resized and flipped together with the image. The array has the shape (N, H, W).
+/// One integer for each pixel of the sample's image, such as the pixel's class. Masks are cropped,
+/// resized and flipped together with the image. The array has the shape (N, H, W).
 ///
 /// The `mask` batch field reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
 /// have a palette, and may be interlaced. An `.npy` contains booleans or integers, but not
 /// `uint64`, of shape (height, width). A TIFF must be gray or have an 8-bit palette. The values of
-/// a palette image are its palette indices, and the values of a lossless WebP are its gray levels.
+/// a palette image are its palette indices, and the values of a lossless WebP are its gray values.
 /// JPEG and lossy WebP are rejected, because lossy compression changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
@@ -34,7 +34,7 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
 /// ([`Loader::classes`](crate::Loader::classes),
 /// [`match_labels_by_name`](crate::Loader::match_labels_by_name)), it renumbers these masks as
-/// well: class `c` has the mask value `c + 1`. The values 0 and 255 do not change. Masks of other
+/// well. Class `c` has the mask value `c + 1`. The values 0 and 255 do not change. Masks of other
 /// datasets are not renumbered.
 ///
 /// Masks are resized with nearest-neighbor sampling, so values are never interpolated. The result
@@ -43,8 +43,8 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// the value [`fill`](Mask::fill). For batches on a device, masks are copied to the device
 /// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
-/// A mask must have the size of the image. If EXIF rotates the image, a mask is rotated as well if
-/// it has the stored size, and kept if it has the upright size. If both sizes are equal,
+/// A mask must have the size of the image. If EXIF rotates the image, a mask of the stored size is
+/// rotated as well, and a mask of the upright size is not. If both sizes are equal,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
 ///
 /// ```no_run
@@ -142,12 +142,12 @@ impl Mask {
     /// same crop, flips and warps as the frames of the clip. By default, the field has one value
     /// per clip.
     ///
-    /// The sample has a value for each frame: the list that
+    /// The sample has a value for each frame, stored as the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the masks, or an
-    /// array of shape (T, height, width).
-    /// A sample fails if it does not have one value per frame. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
-    /// instead, and the field delivers the values of the frames that the clip shows.
+    /// array of shape (T, height, width). A sample fails if it does not have one value per frame.
+    /// For a clip of a video ([`Clips`](crate::source::Clips)), the sample has a value for each
+    /// frame of the video instead, and the field delivers the values of the frames that the clip
+    /// shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);

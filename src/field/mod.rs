@@ -21,13 +21,12 @@
 //!
 //! Numbers are converted to the element type of the batch field. A sample fails if a number does
 //! not fit into an integer type. Float types round to the nearest value. [`NdArray`] and [`Ragged`]
-//! are stricter: they reject integers that are not exact in `f32` or `f64`, and finite numbers that
-//! would become infinite. Floats above 2⁵³ do not count as integers. `true` and `false` are
-//! converted to 1 and 0.
+//! also reject integers that are not exact in `f32` or `f64`, and finite numbers that would become
+//! infinite. Floats above 2⁵³ do not count as integers. `true` and `false` are converted to 1 and
+//! 0.
 //!
-//! By default, a loader has two fields: `image` and `label`.
-//! [`Loader::field`](crate::Loader::field) adds or replaces a field, and
-//! [`Loader::drop_field`](crate::Loader::drop_field) removes one.
+//! By default, a loader has the fields `image` and `label`. [`Loader::field`](crate::Loader::field)
+//! adds or replaces a field, and [`Loader::drop_field`](crate::Loader::drop_field) removes one.
 
 mod annotations;
 mod boxes;

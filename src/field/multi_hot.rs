@@ -1,4 +1,4 @@
-//! [`MultiHot`]: several labels per sample.
+//! [`MultiHot`], several labels per sample.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -125,8 +125,7 @@ impl MultiHot {
         }
     }
 
-    /// Finds a separator to suggest in the error message: one that splits `text` into several
-    /// labels.
+    /// Finds a separator that splits `text` into several labels, to suggest in the error message.
     fn find_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {

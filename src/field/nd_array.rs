@@ -1,4 +1,4 @@
-//! [`NdArray`]: an array with a fixed shape.
+//! [`NdArray`], an array with a fixed shape.
 
 use super::encoded::{self, Encoded};
 use super::{FieldType, Input, RowMut};
@@ -32,8 +32,8 @@ pub struct NdArray {
 }
 
 impl NdArray {
-    /// Creates a field of arrays of type `dtype`. `shape` is the shape of one sample: `[]` for a
-    /// scalar.
+    /// Creates a field of arrays of type `dtype`. `shape` is the shape of one sample, which is `[]`
+    /// for a scalar.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         NdArray { dtype, shape: shape.into() }
     }

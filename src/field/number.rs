@@ -29,8 +29,8 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `out`. An error is a number and a clause,
-/// such as `256, which uint8 cannot hold`, for the caller's sentence.
+/// Converts `number` to `dtype`, and appends its bytes to `out`. An error is a part of the caller's
+/// sentence, such as `256, which uint8 cannot hold`.
 pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
@@ -50,7 +50,7 @@ pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Ext
 /// integers.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
-/// Checks that `dtype` preserves `number`: integers must be exact in 32-bit and 64-bit floats, and
+/// Checks that `dtype` preserves `number`. Integers must be exact in 32-bit and 64-bit floats, and
 /// finite numbers must remain finite. Fractions may be rounded, as may integers in 16-bit floats.
 pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (rounded, wider_type): (fn(f64) -> f64, _) = match dtype {

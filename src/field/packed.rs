@@ -1,4 +1,4 @@
-//! [`Packed`]: rows of packed documents.
+//! [`Packed`], rows of packed documents.
 
 use super::encoded;
 use super::{FieldType, Input, RowMut, Tokens};

@@ -61,7 +61,8 @@ impl Pasted {
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// `rng` belongs to the sample into which the objects are pasted.
+    /// Selects the objects to paste among `boxes`. `rng` belongs to the sample into which they are
+    /// pasted.
     pub(super) fn choose_objects(
         &mut self,
         boxes: impl ExactSizeIterator<Item = usize> + Clone,
@@ -121,7 +122,8 @@ impl Pasted {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// `mask` contains 0 and 1, in rows of `width` pixels.
+    /// Returns the part of an object's mask that the pasted objects do not cover. `mask` contains 0
+    /// and 1, in rows of `width` pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut total_pixels, mut visible_pixels) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);

@@ -1,4 +1,4 @@
-//! [`Patches`]: images of any size, divided into the patches of a vision transformer.
+//! [`Patches`], images of any size that are divided into the patches of a vision transformer.
 //!
 //! Each image is decoded and resized. One row of patches at a time is then normalized and copied
 //! patch by patch, so that the row stays in the cache. The cost is one pass over the decoded image
@@ -173,8 +173,8 @@ impl Patches {
     }
 
     /// Sets the maximum number of pixels of a resized image, which determines the batch memory.
-    /// Very narrow images may exceed it, because each side has at least one merged block. For
-    /// [`qwen2_vl`](Patches::qwen2_vl) only.
+    /// Very narrow images may exceed this limit, because each side has at least one merged block.
+    /// For [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = Some(pixels);

@@ -1,5 +1,5 @@
-//! [`PerFrame`]: the annotations of a clip. A field type writes one frame at a time, from a copy of
-//! the sample in which each field that it reads contains the value of this frame.
+//! [`PerFrame`] writes the annotations of a clip. A field type writes one frame at a time, from a
+//! copy of the sample in which each field that it reads contains the value of this frame.
 
 use serde_json::value::RawValue;
 

@@ -1,4 +1,4 @@
-//! [`Ragged`]: a variable number of rows per sample.
+//! [`Ragged`], a variable number of rows per sample.
 
 use super::encoded::{self, Encoded};
 use super::number::{Number, append_number};
@@ -50,7 +50,7 @@ pub struct Ragged {
 
 impl Ragged {
     /// Creates a field with at most `max_rows` rows per sample. A row has type `dtype` and shape
-    /// `row_shape`: `[]` for a scalar.
+    /// `row_shape`, which is `[]` for a scalar.
     pub fn new(dtype: Dtype, row_shape: impl Into<Vec<usize>>, max_rows: usize) -> Self {
         Ragged { dtype, row_shape: row_shape.into(), max_rows, padding: None, truncate: false, plain: false }
     }

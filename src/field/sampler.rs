@@ -1,4 +1,4 @@
-//! [`Sampler`]: transforms masks with nearest-neighbor sampling.
+//! [`Sampler`] transforms masks with nearest-neighbor sampling.
 
 use super::values::StoredValues;
 use crate::batch::Element;

@@ -1,4 +1,4 @@
-//! [`Segments`]: draws COCO's segmentations as masks, bit-identical to `pycocotools`.
+//! [`Segments`] draws COCO's segmentations as masks that are bit-identical to `pycocotools`.
 //!
 //! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, or a run-length code (RLE)
 //! `{"size": [height, width], "counts": [...]}`. The counts may be packed into text. Runs go down
@@ -22,8 +22,8 @@ use crate::source::Value;
 const STEPS_PER_PIXEL: f64 = 5.0;
 /// Maximum absolute coordinate in pixels.
 const MAX_COORDINATE: f64 = 1e6;
-/// Maximum number of crossings, unless the image has more pixels than this. Larger images may have
-/// one crossing per pixel.
+/// Maximum number of crossings in images of up to this many pixels. Larger images may have one
+/// crossing per pixel.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct Segments {
     items: Vec<Item>,
     /// End of each polygon in `points`.
     polygon_ends: Vec<usize>,
-    /// Coordinates of all polygons: alternating x and y.
+    /// Alternating x and y coordinates of all polygons.
     points: Vec<f64>,
     runs: Vec<u64>,
     crossings: Crossings,
@@ -65,8 +65,8 @@ impl Crossings {
         (self.first, self.last) = (self.first.min(pixel), self.last.max(pixel));
     }
 
-    /// Fills the polygon, and clears the crossings. A pixel is inside if an odd number of crossings
-    /// precedes or is at this pixel.
+    /// Fills the polygon, and clears the crossings. A pixel is inside if the number of crossings up
+    /// to and including this pixel is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -92,7 +92,7 @@ enum Item {
 }
 
 impl Segments {
-    /// Reads the segmentations of a sample, and returns their number. They are the content of
+    /// Reads the segmentations of a sample, and returns their number. `value` is the content of
     /// `boxes.masks.json`, or lists of numbers with one polygon per segmentation.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.as_bytes()) };

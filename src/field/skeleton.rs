@@ -1,4 +1,4 @@
-//! [`Skeleton`]: reads sets of keypoints, and transforms them together with the image.
+//! [`Skeleton`] reads sets of keypoints, and transforms them together with the image.
 
 use super::encoded;
 use crate::decode::Frame;

@@ -1,4 +1,4 @@
-//! [`Split`]: decides which steps of an image run on a device.
+//! [`Split`] determines which steps of an image run on a device.
 
 use crate::transform::Augment;
 

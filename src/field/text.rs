@@ -1,4 +1,4 @@
-//! [`Text`]: one string per sample.
+//! [`Text`], one string per sample.
 
 use super::encoded;
 use super::{FieldType, Input, RowMut};
@@ -10,11 +10,11 @@ use crate::source::Value;
 /// One string per sample, such as a caption. [`BatchInfo::texts`](crate::BatchInfo::texts) returns
 /// the strings, because the field is not an array.
 ///
-/// The sample's field is UTF-8 text of any length, such as `caption.txt` or a column of a table. It
-/// is delivered as stored, including a trailing line break. A sample fails if its field is not
-/// valid UTF-8. Typed numbers become decimal text if the name of the sample's field ends in `.txt`.
-/// Otherwise, they are an array, and the sample fails. The augmentation does not change the text.
-/// Strings remain on the host, even for batches on a device.
+/// The sample's field is UTF-8 text of any length, such as `caption.txt` or a column of a table.
+/// The text is delivered as stored, including a trailing line break. A sample fails if its field is
+/// not valid UTF-8. Typed numbers become decimal text if the name of the sample's field ends in
+/// `.txt`. Otherwise, they are an array, and the sample fails. The augmentation does not change the
+/// text. Strings remain on the host, even for batches on a device.
 ///
 /// ```no_run
 /// use warpfeed::Loader;

@@ -1,4 +1,4 @@
-//! [`Tokens`]: windows of tokens.
+//! [`Tokens`], windows of tokens.
 
 use super::encoded::{self, Encoded, Encoding};
 use super::{FieldType, Input, RowMut};

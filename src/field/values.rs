@@ -87,7 +87,7 @@ impl ValueMap {
     }
 }
 
-/// Maps the stored values of one mask: first to the loader's class numbers, then with the map.
+/// Maps the stored values of one mask, first to the loader's class numbers and then with the map.
 pub(super) struct StoredValues<'a> {
     /// The sample, and the mask value of its class 0. `None` if classes are not renumbered.
     classes: Option<(&'a Sample<'a>, i64)>,
