@@ -1,4 +1,4 @@
-//! Errors: re-exports of [`warpfeed_sources`], and the conversion of JPEG errors.
+//! Re-exports the errors of [`warpfeed_sources`], and converts JPEG errors.
 
 pub use warpfeed_sources::{Error, ErrorKind, Result};
 
@@ -13,8 +13,8 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }
 
-/// Not an `impl From`: with a second conversion into [`Error`], the compiler could not infer the
-/// error type of closures that end in `Ok(())`.
+/// Converts a JPEG error. This is not an `impl From`, because with a second conversion into
+/// [`Error`], the compiler could not infer the error type of closures that end in `Ok(())`.
 pub(crate) fn from_jpeg(e: warpfeed_jpeg::Error) -> Error {
     let kind = if e.is_out_of_memory() { ErrorKind::Memory } else { ErrorKind::Decode };
     Error::new(kind, e.to_string())

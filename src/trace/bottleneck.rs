@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// The loader is the bottleneck only if the consumer waits for at least this fraction of the time.
 pub(super) const MIN_STALL_FRACTION: f64 = 0.05;
-/// Minimum busy fraction of saturated workers.
+/// Workers are saturated if they are busy for at least this fraction of the time.
 pub(super) const MIN_BUSY_FRACTION: f64 = 0.75;
-/// Minimum fraction of the time that copying, converting or decoding takes on a saturated device.
+/// A device is saturated if copying, converting or decoding takes at least this fraction of the
+/// time.
 pub(super) const MIN_STREAM_FRACTION: f64 = 0.8;
 pub(super) const MIN_BATCHES: u64 = 4;
 
@@ -15,7 +16,7 @@ pub(super) const MIN_BATCHES: u64 = 4;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// The consumer's step: the consumer hardly waits for the loader.
+    /// The consumer's step. The consumer hardly waits for the loader.
     Step,
     /// Reading samples.
     Read,
@@ -25,7 +26,7 @@ pub enum Bottleneck {
     Decode,
     /// Cropping, resizing, changing colors, or custom transforms.
     Transform,
-    /// Memory bandwidth: normalizing, casting and writing the batch.
+    /// Memory bandwidth, used to normalize, cast and write the batch.
     Memory,
     /// Computing a field, which the text of the verdict names.
     Field,

@@ -25,8 +25,8 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// The name of a span in which the consumer uses a batch: this prefix and the batch's index.
-/// TensorBoard's profiler plug-in recognizes steps by the prefix.
+/// Prefix of the name of a span in which the consumer uses a batch. The batch's index follows.
+/// TensorBoard's profiler plug-in recognizes steps by this prefix.
 pub(super) const STEP_PREFIX: &str = "ProfilerStep#";
 
 /// End of the JSON document. The next window overwrites it.
@@ -34,7 +34,7 @@ const TAIL: &[u8] = b"\n]}\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TraceRow {
-    /// The number of a thread of the program, such as the consumer.
+    /// A thread of the program, such as the consumer, by its number.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -107,7 +107,7 @@ struct NetworkInterval {
 }
 
 pub(crate) struct Trace {
-    /// Whether a window is open. If none is, threads read only this flag.
+    /// True while a window is open. Otherwise, threads read only this flag.
     is_open: AtomicBool,
     /// Number of windows that have been opened. Each window calibrates the device's clock again.
     window_count: AtomicU64,
@@ -293,7 +293,8 @@ impl Trace {
     }
 
     /// Empties the lists. If a window is waiting to be written, writes its spans, and returns the
-    /// path and the number of spans, or the error that ends the trace. The caller must log it.
+    /// path and the number of spans, or the error that ends the trace. The caller must log the
+    /// result.
     fn write(&self, recorder: &mut Recorder) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("no code panics while holding this lock"));
         let mut events: Vec<Event> = Vec::new();
@@ -327,7 +328,8 @@ impl Trace {
     }
 }
 
-/// The logger may be user code, so the caller must not hold a lock.
+/// Logs the result of writing a window. The logger may be user code, so the caller must not hold a
+/// lock.
 fn log_result(result: Option<Result<(PathBuf, usize)>>) {
     match result {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),

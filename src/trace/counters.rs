@@ -55,8 +55,8 @@ struct Consumer {
     is_epoch_start: bool,
     epoch_start_ns: u64,
     epoch_count: u64,
-    /// Histogram of ready batches: element `n` counts the requests at which `n` batches were ready.
-    /// The last element also counts requests at which more were ready.
+    /// Element `n` counts the requests at which `n` batches were ready. The last element also
+    /// counts requests at which more were ready.
     ready_histogram: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
@@ -64,7 +64,7 @@ struct Consumer {
 /// Totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// Counters of each reader, allocated at its first read, because most loaders start none.
+    /// Counters of each reader, allocated at its first read, because most loaders start no readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     fields: Box<[String]>,
     open_time: Instant,
@@ -225,7 +225,8 @@ impl Counters {
         &self.fields[field_index]
     }
 
-    /// `ns` is the time in each stage, and the tuple the sample's index, key and size in bytes.
+    /// Records the time of a sample in each stage. The tuple contains the sample's index, key and
+    /// size in bytes.
     pub(crate) fn record_sample(
         &self,
         ns: StageMap<u64>,
@@ -366,7 +367,7 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + field_index, Relaxed);
     }
 
-    /// `bytes` is what the stage produced.
+    /// Counts one sample. `bytes` is the size of what the stage produced.
     pub(crate) fn add_sample(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }

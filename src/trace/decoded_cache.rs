@@ -1,4 +1,4 @@
-//! [`DecodedCacheStats`]: counters of the cache of decoded images.
+//! [`DecodedCacheStats`] contains the counters of the cache of decoded images.
 
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::internal::Since;
@@ -22,7 +22,8 @@ pub struct DecodedCacheStats {
 
 impl DecodedCacheStats {
     /// Returns whether the cache may have no space for another image. An image is admitted only if
-    /// its pixels would fit, which may be several times as large as its coefficients.
+    /// its pixels would fit, even if the cache stores its coefficients, which may be several times
+    /// smaller.
     pub(super) fn is_full(&self) -> bool {
         const LARGEST_RATIO: u64 = 6;
         self.images > 0 && self.bytes + LARGEST_RATIO * self.bytes / self.images > self.capacity_bytes

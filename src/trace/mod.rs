@@ -1,7 +1,8 @@
 //! Measures the loader's time: counters, statistics, bottlenecks and traces.
 //!
-//! [`Stats`] contains all numbers, and [`Verdict`] the resource that limits the loader. Counters
-//! are always collected. A [`Schedule`] selects the batches whose spans are written to a trace.
+//! [`Stats`] contains the measurements, and [`Verdict`] names the resource that limits the loader.
+//! Counters are always collected. A [`Schedule`] selects the batches whose spans are written to a
+//! trace.
 
 mod bottleneck;
 mod chrome;

@@ -65,7 +65,7 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// A call takes about 0.3 µs.
+    /// Returns the counters of the calling thread, in about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -104,7 +104,7 @@ impl SchedulerStats {
     }
 }
 
-/// Subtracts running totals. Resident memory is not one, so it is not subtracted.
+/// Subtracts the running totals, but not the resident memory, which is not a total.
 impl Since for ProcessStats {
     fn since(&self, earlier: &Self) -> Self {
         ProcessStats {
@@ -118,7 +118,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Takes one system call.
+    /// Returns the CPU time of the process in seconds, with one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }

@@ -1,4 +1,4 @@
-//! [`Schedule`]: selects the batches to trace.
+//! [`Schedule`] selects the batches to trace.
 
 use crate::error::{Error, Result};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct Schedule {
     /// Number of batches per cycle that are not traced.
     pub wait: u64,
-    /// Number of traced batches per cycle that are discarded, to exclude the start-up cost of
+    /// Number of batches per cycle that are traced but not written, to exclude the start-up cost of
     /// tracing.
     pub warmup: u64,
     /// Number of batches per cycle that are written to the trace. It must be at least 1.

@@ -8,8 +8,8 @@ use super::bottleneck::{
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// Minimum fraction of the time in which no batch is free. Above it, the batches that the program
-/// holds are the bottleneck.
+/// If no batch is free for at least this fraction of the time, the batches that the program holds
+/// are the bottleneck.
 const MIN_BLOCKED_FRACTION: f64 = 0.1;
 
 impl Evidence<'_> {

@@ -1,4 +1,4 @@
-//! [`span()`]: adds the program's own spans to the trace.
+//! [`span()`] adds the program's own spans to the trace.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -39,8 +39,8 @@ pub struct Span {
     name: &'static str,
     start: Option<Instant>,
     _range: nvtx::Range,
-    /// Makes the guard `!Send`: a span ends on the thread on which it started, so the spans of a
-    /// thread are properly nested.
+    /// Makes the guard `!Send`. A span then ends on the thread on which it started, so the spans of
+    /// a thread are properly nested.
     not_send: PhantomData<*const ()>,
 }
 

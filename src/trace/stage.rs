@@ -1,11 +1,11 @@
-//! [`Stage`]: a step in the processing of a sample. [`StageMap`]: one value per stage.
+//! [`Stage`] is a step in the processing of a sample. [`StageMap`] contains one value per stage.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// The stages are listed in the order in which a sample passes through them.
+/// Defines [`Stage`] from a list of stages in the order in which a sample passes through them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
         /// A stage of processing a sample.

@@ -7,7 +7,7 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::counters::MAX_STRAGGLERS;
 use super::verdict::Evidence;
 
-/// Minimum size of a sample that is slow because of its size, as a multiple of the average.
+/// A slow sample is slow because of its size if it is larger than this multiple of the average.
 const LARGE_RATIO: f64 = 4.0;
 
 impl Evidence<'_> {

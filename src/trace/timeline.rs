@@ -1,8 +1,8 @@
 //! Divides a run into equal intervals, in constant memory.
 //!
 //! When the list is full, neighboring intervals are merged in pairs, which doubles their length.
-//! The workers' counters are read once per interval, and their increase is distributed evenly over
-//! the time since the previous read.
+//! The workers' counters are read when the first batch of an interval is delivered, and their
+//! increase is distributed evenly over the time since the previous read.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,8 @@ impl Timeline {
         Ok(Timeline { interval_seconds: 0.05, intervals, last_busy_ns: StageMap::default(), last_busy_time: 0.0 })
     }
 
-    /// `busy_ns` is called once per interval.
+    /// Adds a batch that was delivered at `now`. `busy_ns` is called only for the first batch of an
+    /// interval.
     pub(super) fn add_batch(
         &mut self,
         now: f64,

@@ -1,4 +1,5 @@
-//! [`Verdict`]: the bottleneck of a loader, and the rules that determine it from the statistics.
+//! [`Verdict`] names the bottleneck of a loader. The rules in this module determine it from the
+//! statistics.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ use super::bottleneck::{
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// Fraction of the workers' busy time spent waiting for a core, above which cores are too few.
+/// There are too few cores if workers wait for a core for at least this fraction of their busy
+/// time.
 const MAX_DELAY_FRACTION: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80% of the time, was 1.69 times as fast on four cores
@@ -19,7 +21,8 @@ const MAX_DELAY_FRACTION: f64 = 0.2;
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS_IN_FLIGHT: f64 = 2.0;
-/// The verdict mentions epochs' first batches if at least this fraction of waits is for them.
+/// The verdict mentions the first batches of epochs if they cause at least this fraction of the
+/// wait.
 const MIN_START_SHARE: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
@@ -221,7 +224,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Returns the samples per second that the workers would prepare if they were never idle.
+    /// Returns how many samples per second the workers would prepare if they were never idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared_samples as f64, self.stats.seconds * self.busy_fraction)
     }
@@ -283,7 +286,7 @@ impl Evidence<'_> {
         format!("decoding takes {share}% of the device's time, {batch_ms:.2} ms per {batch}")
     }
 
-    /// The workers are idle because reading ahead is too slow.
+    /// Returns the judgment for workers that are idle because reading ahead is too slow.
     fn judge_reads(&self) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
         let mean_seconds = stats.readahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -316,7 +319,8 @@ impl Evidence<'_> {
         ratio(self.stats.delayed_seconds, self.stats.busy_seconds()).min(1.0)
     }
 
-    /// Returns `None` if busy workers were running most of the time.
+    /// Describes why busy workers were not running. Returns `None` if they were running most of the
+    /// time.
     fn off_core_line(&self) -> Option<String> {
         let stats = self.stats;
         let cpu_fraction = ratio(stats.process.cpu_seconds, stats.busy_seconds());
@@ -390,7 +394,7 @@ impl Evidence<'_> {
         (bottleneck, headline, lines)
     }
 
-    /// `share` is the fraction of the workers' time that `stage` takes.
+    /// Adds advice to `lines`. `share` is the fraction of the workers' time that `stage` takes.
     fn advise(&self, bottleneck: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let half_time_speedup = self.limit_speedup(1.0 / (1.0 - share / 2.0));
@@ -419,7 +423,8 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {half_time_speedup:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // The speed-up is an average: greater for small crops, absent for whole images.
+                    // The speed-up is an average. It is greater for small crops, and whole images
+                    // have none.
                     let speedup = self.limit_speedup(1.0 / (1.0 - share * plain_fraction * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{}% of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \

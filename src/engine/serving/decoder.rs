@@ -1,4 +1,4 @@
-//! A decoder for inference servers: each request becomes one batch.
+//! A decoder for inference servers, which turns each request into one batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -85,7 +85,8 @@ pub struct Decoder<B> {
     handle: LoaderHandle,
     memory_plan: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// The receiving thread calls this function with each batch. It may use the user's stream.
+    /// The receiving thread calls this function with each batch. The function may use the user's
+    /// stream.
     on_receive: fn(&B) -> Result<()>,
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
@@ -173,7 +174,7 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// Returns the maximum number of images per request:
+    /// Returns the maximum number of images per request, as set with
     /// [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits.max_images
@@ -233,9 +234,9 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// The pending response of a [`Decoder`]: one batch, which can be received once. A `Pending` is
-/// also a future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can
-/// still be received, so await `&mut pending` if the stream may be captured.
+/// The pending response of a [`Decoder`], a batch that can be received once. A `Pending` is also a
+/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can still
+/// be received, so await `&mut pending` if the stream may be captured.
 ///
 /// Dropping this value cancels the request. Images that are already being decoded are finished.
 #[must_use = "dropping it cancels the request"]
@@ -265,7 +266,8 @@ impl<B> Pending<B> {
         self.take(self.on_receive)
     }
 
-    /// If `on_batch` fails, the batch can still be received.
+    /// Waits for the batch, calls `on_batch` with it, and takes it. If `on_batch` fails, the batch
+    /// can still be received.
     fn take(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.response.wait(on_batch)

@@ -2,7 +2,7 @@
 //!
 //! A request waits in a queue until the coordinator makes it the next batch of the run. It has then
 //! *begun*. Canceling removes a request from the queue. If the request has begun, canceling only
-//! drops its images: its batch stays in the run, so that later batches keep their indices.
+//! drops its images. Its batch stays in the run, so that later batches keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -41,8 +41,8 @@ impl Limits {
             return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {max_images}")));
         }
         let checked_images = images.into_iter().map(|image| {
-            // `as_ref` is user code. Ignore a panic here, because it will panic again, and fail the
-            // image, when the image is read.
+            // `as_ref` is user code. Ignore a panic here. It occurs again when the image is read,
+            // and then fails the image.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.max_image_bytes => Image::TooLarge(bytes),
                 _ => Image::Bytes(image),
@@ -61,8 +61,8 @@ impl Limits {
     }
 }
 
-/// All requests without a response. The `Source` provides the images of requests that have begun,
-/// and the `BatchSampler` makes each request one batch.
+/// All requests without a response. As a `Source`, this type provides the images of requests that
+/// have begun. As a `BatchSampler`, it turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
@@ -145,7 +145,8 @@ impl<B> Requests<B> {
         Ok(self.push(state, images))
     }
 
-    /// Queues a dynamic batch even if the queue is full: the dynamic batcher bounds its own queue.
+    /// Queues a dynamic batch even if the queue is full, because the dynamic batcher bounds its own
+    /// queue.
     pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Response<B>>) {
         self.push(self.state(), images)
     }

@@ -64,19 +64,21 @@ impl<B> Response<B> {
         });
     }
 
-    /// Calls `on_batch` under the lock, so that of several waiting threads only one calls it.
+    /// Waits for the response and takes it. First calls `on_batch` with the batch, under the same
+    /// lock, so that no thread calls it for a batch that has been taken.
     pub(crate) fn wait(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let result = self.changed.wait_while(self.state(), |state| state.is_pending());
         result.expect("no code panics while holding this lock").take(on_batch)
     }
 
-    /// Returns whether the response has been set.
+    /// Waits at most `timeout` for the response. Returns whether it has been set.
     pub(crate) fn wait_timeout(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_pending());
         !state.expect("no code panics while holding this lock").0.is_pending()
     }
 
-    /// Replaces the stored waker if the response has not been set.
+    /// Returns `Ready` if the response has been set. Otherwise, stores the waker in place of an
+    /// earlier one.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();

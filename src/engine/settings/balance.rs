@@ -53,7 +53,7 @@ struct AutoState {
     /// Sequence number of the next batch that the device will take.
     next_seq: u64,
     last_batch_time: Option<Instant>,
-    /// Average, over the batches that the device takes.
+    /// Average time between two batches that the device takes.
     batch_interval: f64,
     decode_ns: f64,
     /// Average time that a worker takes to copy a part for the device.
@@ -139,7 +139,8 @@ fn moving_average(mean: f64, value: f64) -> f64 {
     if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
-/// Token bucket for device decoding: time fills it, and reported decoding time is taken out.
+/// Token bucket for device decoding. Passing time fills the bucket, and reported decoding time
+/// empties it.
 #[derive(Debug)]
 struct Allowance {
     /// Maximum fraction of the device's time for decoding, less than 1.
@@ -155,7 +156,8 @@ impl Allowance {
     /// Maximum time for which the budget grows, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// `device_time` is the total decoding time so far, in ns.
+    /// Returns whether the device has decoding time left. `device_time` is the total decoding time
+    /// so far, in ns.
     fn has_budget(&mut self, now: Instant, device_time: u64) -> bool {
         let new_budget_ns = now.saturating_duration_since(self.update_time).as_nanos() as f64 * self.max_share;
         self.budget_ns += new_budget_ns - device_time.saturating_sub(self.spent_ns) as f64;

@@ -1,4 +1,4 @@
-//! [`MemoryPlan`]: the maximum memory of a loader.
+//! [`MemoryPlan`] lists the maximum memory of a loader.
 
 use std::fmt;
 

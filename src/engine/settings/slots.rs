@@ -50,7 +50,7 @@ pub(crate) struct Settings {
     pub(crate) prefetch: Bounds,
     low_priority: bool,
     prefetch_depth: AtomicUsize,
-    /// One per worker.
+    /// One per worker thread on Linux. Empty on other systems.
     scheduler_stats: Mutex<Vec<SchedulerStats>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
@@ -97,9 +97,9 @@ impl Settings {
         }
     }
 
-    /// Raises the initial prefetch depth, up to its maximum, until every worker has a sample of a
-    /// prefetched batch, if batches have `batch_size` samples. A smaller depth would leave workers
-    /// idle until the depth has been tuned.
+    /// Raises the initial prefetch depth, up to its maximum, until the prefetched batches of
+    /// `batch_size` samples contain at least one sample per worker. A smaller depth would leave
+    /// workers idle until the depth has been tuned.
     pub(crate) fn raise_initial_prefetch(&mut self, batch_size: usize) {
         let depth = self.workers.div_ceil(batch_size.max(1));
         *self.prefetch_depth.get_mut() = depth.clamp(self.prefetch.min, self.prefetch.max);
@@ -124,8 +124,8 @@ impl Settings {
         self.prefetch_depth.load(Relaxed)
     }
 
-    /// In addition to the prefetched batches, one slot is held by the consumer or copied to the
-    /// device, and one slot is being filled.
+    /// Returns the number of slots for a prefetch depth. In addition to the prefetched batches, one
+    /// slot is held by the consumer or copied to the device, and one slot is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -161,7 +161,8 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Each worker thread must call this when it starts.
+    /// Sets the priority of the calling thread, and includes the thread in `delayed_seconds`. Each
+    /// worker thread must call this when it starts.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
             priority::lower();

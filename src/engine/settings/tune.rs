@@ -281,7 +281,7 @@ struct State {
     open_time: Instant,
     /// Counters when this epoch began to contribute to the window. `None` between epochs.
     start_sums: Option<Sums>,
-    /// Sum over the part of the window in earlier epochs.
+    /// Counters of the part of the window that lies in earlier epochs.
     window: Sums,
     /// When the last epoch ended, and the counters at that time.
     last_end: Option<(Instant, Sums)>,

@@ -30,9 +30,9 @@ pub(crate) struct Shared {
     pub(crate) device_counters: OnceLock<DeviceCounters>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// Read for the first checkpoint.
+    /// Read when the first checkpoint is created.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// Whether a change to the order affects prepared batches.
+    /// True if a change of the sample order affects prepared batches.
     is_outdated: AtomicBool,
 }
 
@@ -62,7 +62,8 @@ impl Shared {
         self.is_outdated.store(true, Ordering::Relaxed);
     }
 
-    /// If this returns true, the caller must drop the prepared batches.
+    /// Returns whether prepared batches are outdated, and resets the flag. If it was set, the
+    /// caller must drop them.
     pub(crate) fn take_outdated(&self) -> bool {
         self.is_outdated.swap(false, Ordering::Relaxed)
     }

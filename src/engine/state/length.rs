@@ -1,9 +1,9 @@
-//! The number of batches in an epoch. The order may be user code, so it may panic.
+//! The number of batches in an epoch. The sampler may be user code, so it may panic.
 
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Schedule;
 
-/// Returns the number of batches in `epoch`, or an error if the order panics.
+/// Returns the number of batches in `epoch`, or an error if the sampler panics.
 pub(crate) fn count_batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
         .map_err(|e| panicked(e, || format!("the sampler panicked while computing the length of epoch {epoch}")))

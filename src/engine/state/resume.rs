@@ -2,7 +2,7 @@
 //!
 //! A checkpoint is a position in a run, and enough data to detect a loader that would continue with
 //! different batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred
-//! entries of the order. So checking a checkpoint reads only the keys of eight samples.
+//! entries of the sample order. So checking a checkpoint reads only the keys of eight samples.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const POSITIONS: u64 = 256;
 /// So the check detects a different seed, batch size, order, subset or set of weights, and added or
 /// removed samples. Renamed samples are detected only if one of the eight samples is renamed.
 ///
-/// If the order may depend on state of your program (`epochs(0)`; see
+/// If the sample order may depend on state of your program (`epochs(0)`; see
 /// [`Loader::epochs`](crate::Loader::epochs)), the order is compared only if the checkpoint lies
 /// inside an epoch, and the eight samples are at fixed indices of the source. Before you resume
 /// such a loader, restore the state from the start of that epoch, so that the order is the same
@@ -81,8 +81,8 @@ pub struct Checkpoint {
     epoch_samples: u64,
     /// Hash of the samples at some positions of the epoch, or `None` if not evaluated.
     order: Option<u64>,
-    /// Whether the order may depend on state. If so, the positions of the probes are source indices
-    /// instead of positions in epoch 0.
+    /// True if the sample order may depend on state of the program. In this case, the positions of
+    /// the probes are source indices instead of positions in epoch 0.
     stateful: bool,
     probes: Vec<Probe>,
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
@@ -103,8 +103,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Returns an error if the sample or its key differs from `current`. `sequence` names what the
-    /// position refers to: the source or an epoch.
+    /// Returns an error if the sample or its key differs from `current`. `sequence` names what
+    /// contains the position, the source or an epoch.
     fn check(&self, current: &Probe, sequence: &str) -> Result<()> {
         let format_sample = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = format_sample(self.sample);
@@ -163,7 +163,8 @@ impl Checkpoint {
         self.batch
     }
 
-    /// If the order is `stateful`, it is evaluated only for epochs that have begun.
+    /// Creates the checkpoint of `position`. If the order is `stateful`, it is evaluated only for
+    /// an epoch in progress.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -326,8 +327,8 @@ impl Checkpoint {
             ));
         }
         let differing = |index: &usize| saved[*index] != *current[*index];
-        // The augmentations of the image fields come first, and those of the datasets last. Compare
-        // the latter first, because the error can then name the dataset.
+        // The augmentations of the image fields come first, and the augmentations of the datasets
+        // last. Compare the datasets first, because the error can then name the dataset.
         let image_count =
             if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { current.len() };
         let Some(index) = (image_count..current.len()).chain(0..image_count).find(differing) else { return Ok(()) };

@@ -1,19 +1,21 @@
-//! Checks the sizes in delta-encoded values before the `parquet` crate decodes them, because that
-//! crate allocates as much memory as the data claims.
+//! Checks the sizes that delta-encoded data declares before the `parquet` crate decodes the data,
+//! because that crate allocates as much memory as the data declares.
 //!
 //! `Encodings.md` of the Parquet format specifies the encodings `DELTA_BINARY_PACKED`,
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
 /// Returns an upper bound of the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this
 /// encoding, each value is a prefix of the previous value, followed by a suffix. Returns `None` if
-/// the data is damaged or contains more than `limit` values.
+/// the prefix lengths or the header of the suffixes are damaged, or if either declares more than
+/// `limit` values. Does not check the suffixes themselves.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (prefix_bytes, suffixes) = sum_values(bytes, limit)?;
     check_count(suffixes, limit)?;
     Some(prefix_bytes + suffixes.len() as u64)
 }
 
-/// Checks that `DELTA_BINARY_PACKED` data claims to contain at most `limit` numbers.
+/// Returns `None` if the header of `DELTA_BINARY_PACKED` data is damaged or declares more than
+/// `limit` numbers.
 pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
     (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }

@@ -236,7 +236,8 @@ fn manifest_entries(remote: &Remote, base: &str, name: Option<&str>, objects: &[
 }
 
 /// Returns the index in the object next to the shard. Returns `None` if the index is damaged, too
-/// large, for a tar of a different length, or unreadable, for example without permission.
+/// large, or for a tar of a different length, or if it cannot be read, for example without
+/// permission. Fails if the store does not respond or memory is short, because a retry may succeed.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX_BYTES) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -272,7 +273,8 @@ fn cache_path(shard: &Object) -> Option<PathBuf> {
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
-/// Scans the shard. Caches the index of a shard with at least [`MIN_CACHED_BYTES`] bytes locally.
+/// Scans the shard. If the shard has a strong ETag and at least [`MIN_CACHED_BYTES`] bytes, caches
+/// its index locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = ChunkReader { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;

@@ -19,9 +19,9 @@ pub(super) struct LabelBuffer {
 }
 
 impl LabelBuffer {
-    /// `classes` is the number of classes, or 0 if it is unknown. `points` is the number of points
-    /// per box and of values per point, if boxes have keypoints. Errors contain the line number,
-    /// unless the file is not UTF-8.
+    /// `classes` is the number of classes, or 0 if it is unknown. `keypoint_shape` is
+    /// the number of keypoints per box and of values per keypoint, or `None` if boxes have no
+    /// keypoints. Errors contain the line number, unless the file is not UTF-8.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, keypoint_shape: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
