@@ -76,7 +76,8 @@ pub(crate) fn split(
                     let fractions: [f64; $n] = fractions.try_into().expect("the length matches");
                     run_on_thread(py, move |_| Ok(match labels {
                         None => sampler::split(samples, fractions, seed)?.into(),
-                        Some(labels) => sampler::split_stratified(samples.into_iter().zip(labels), fractions, seed)?.into(),
+                        Some(labels) => sampler::split_stratified(samples.into_iter().zip(labels), fractions, seed)?
+                            .into(),
                     }))
                 })*
                 n => Err(config_error(py, format!("fractions: expected 1 to 8 numbers, got {n}"))),

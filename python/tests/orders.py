@@ -97,7 +97,8 @@ class Run:
         expected: Ranks = naive.divide_among_ranks(known[number], padding, smallest, len(batches))
         assert actual == expected, f"batch {number} of epoch {epoch}: {actual} instead of {expected}"
         for batch in batches:
-            assert (batch.epoch, batch.batch_index) == (epoch, number), f"batch {batch.batch_index} of epoch {batch.epoch}"
+            actual = (batch.epoch, batch.batch_index)
+            assert actual == (epoch, number), f"batch {batch.batch_index} of epoch {batch.epoch}"
             if len(batch.ids):
                 case.check(batch)
         self.batch_count += 1

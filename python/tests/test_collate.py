@@ -18,7 +18,8 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "outp
 
 
 def summed(batch: Any) -> tuple[int, int, list[int], int]:
-    return batch.epoch, batch.batch_index, batch.ids, int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
+    content = int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
+    return batch.epoch, batch.batch_index, batch.ids, content
 
 
 def test_the_loop_receives_the_result_of_collate(mini: str) -> None:

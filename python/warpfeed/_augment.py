@@ -495,9 +495,13 @@ class Augment(_Calls):
     @overload
     def with_output_size(self, /, *, height: int, width: int) -> Augment: ...
 
-    def with_output_size(self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+    def with_output_size(
+        self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None
+    ) -> Augment:
         """Sets the output size: a number for a square, or (height, width)."""
-        return self._with("with_output_size", _size("with_output_size", size, other, height, width))  # type: ignore[no-any-return]
+        return self._with(  # type: ignore[no-any-return]
+            "with_output_size", _size("with_output_size", size, other, height, width)
+        )
 
     def scale(self, low: float, high: float) -> Augment:
         """Sets the range of the crop's area, as fractions of the image's area; 0.08 to 1 by

@@ -334,6 +334,11 @@ async fn canceled(reply: &ReadCompletion) {
     }
 }
 
+/// Returns whether the tag of the object identifies its bytes. A weak tag does not.
+pub(crate) fn has_strong_tag(object: &Object) -> bool {
+    object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
+}
+
 /// Reads the range with one request, or divides it into up to [`MAX_PARTS`] concurrent requests
 /// while the client has additional requests left.
 async fn read_divided(
@@ -344,8 +349,7 @@ async fn read_divided(
 ) -> Result<Vec<u8>> {
     let len = range.end.saturating_sub(range.start);
     // Without a strong tag, the parts could belong to different versions.
-    let has_strong_tag = object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
-    let wanted = match has_strong_tag && len <= MAX_DIVIDED_BYTES {
+    let wanted = match has_strong_tag(object) && len <= MAX_DIVIDED_BYTES {
         true => len.div_ceil(MIN_DIVIDED_BYTES).clamp(1, MAX_PARTS) - 1,
         false => 0,
     };

@@ -279,10 +279,13 @@ mod tests {
 
     use super::*;
 
+    fn jpeg() -> Vec<u8> {
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap()
+    }
+
     #[test]
     fn damage_in_a_camera_image_names_the_field() {
-        let jpeg =
-            std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
+        let jpeg = jpeg();
         let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());
         let samples = Memory::new(vec![sample(&jpeg), sample(&jpeg[..jpeg.len() / 2])]);
         let check = |index| check_image_fields(&samples.read(index, &mut Vec::new()).unwrap(), None, &mut false);
@@ -293,8 +296,7 @@ mod tests {
 
     #[test]
     fn a_field_image_with_a_damaged_header_is_bad() {
-        let jpeg =
-            std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
+        let jpeg = jpeg();
         let find = |sample: OwnedSample| {
             let samples = Memory::new(vec![sample]);
             check(&samples, 0, AnnotationFrameArgs::default(), &mut Vec::new()).finding.map(|f| f.error.to_string())

@@ -19,6 +19,7 @@ use super::block::{self, BlockRange};
 use super::eviction::{Index, Key, Owner};
 use super::folder::{Folder, Journal, Record};
 use super::{CacheStats, files, listing};
+use crate::store::has_strong_tag;
 
 pub(super) struct TieredCache {
     folder: Option<Folder>,
@@ -174,7 +175,7 @@ impl TieredCache {
     /// Fills `out` with the bytes of `object` at `offset`, if exactly this range is cached, and
     /// returns the tier that contained them.
     pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
-        if !self.is_own_process() || !is_versioned(object) {
+        if !self.is_own_process() || !has_strong_tag(object) {
             return None;
         }
         let range = BlockRange { object, offset, len: out.len() as u64 };
@@ -198,7 +199,7 @@ impl TieredCache {
     }
 
     pub(super) fn contains(&self, object: &Object, offset: u64, len: u64) -> bool {
-        if !self.is_own_process() || !is_versioned(object) {
+        if !self.is_own_process() || !has_strong_tag(object) {
             return false;
         }
         let key = BlockRange { object, offset, len }.key();
@@ -268,7 +269,7 @@ impl TieredCache {
         owner: Owner,
         earliest_use: Option<BatchIndex>,
     ) {
-        if !self.is_own_process() || !is_versioned(object) {
+        if !self.is_own_process() || !has_strong_tag(object) {
             return;
         }
         let range = BlockRange { object, offset, len: bytes.len() as u64 };
@@ -460,12 +461,6 @@ impl TieredCache {
         .map(|count| count.load(Relaxed));
         CacheStats { memory_hits, memory_bytes, disk_hits, disk_bytes, misses, missed_bytes, written_bytes, damaged }
     }
-}
-
-/// Returns whether the versions of an object have separate blocks. The tag is part of a block's
-/// key, so this is true unless the tag is missing or weak.
-fn is_versioned(object: &Object) -> bool {
-    object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }
 
 pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
