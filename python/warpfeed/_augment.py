@@ -586,7 +586,7 @@ class Augment(_Calls):
 
     def simclr(self) -> Augment:
         """Applies the color augmentation of SimCLR: jitter, grayscale and blur. The size of the
-        blur depends on the output size, so call :meth:`output` before this method."""
+        blur depends on the output size, so call :meth:`with_output_size` before this method."""
         return self._with("simclr")  # type: ignore[no-any-return]
 
     def dino(self, blur: float, solarize: float) -> Augment:
