@@ -21,8 +21,9 @@ pub(crate) enum Buffer<'py> {
 
 impl<'py> Buffer<'py> {
     /// Reads `value`. Returns `None` if it has no buffer or its elements have an unsupported type.
-    /// `bytes`, `bytearray` and `memoryview` objects with one axis of bytes count as encoded files.
-    /// If `is_encoded` is true, so do all other one-dimensional arrays of bytes.
+    /// One-dimensional `bytes`, `bytearray` and `memoryview` objects, and arrays of characters,
+    /// count as encoded files. If `is_encoded` is true, so do all other one-dimensional arrays of
+    /// bytes.
     pub(crate) fn from_object(value: &Bound<'py, PyAny>, is_encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

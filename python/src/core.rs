@@ -5,7 +5,8 @@
 //! lock is held while Python code runs, and waits are divided into short slices (see `waiting`).
 //!
 //! Each call that selects the next epoch gets a sequence number, the generation. An iterator stores
-//! its generation, and fails once an epoch with a newer generation has begun.
+//! its generation. It fails once a later call has begun an epoch, resumed from a checkpoint or
+//! replayed batches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ either! {
     OpenLoader of Batches
 }
 
-/// State that one thread at a time uses, while it is detached from the interpreter.
+/// State of the open loader. A thread locks it only while detached from the interpreter.
 struct State {
     /// The open loader, or `None` once it is closed.
     open: Option<OpenLoader>,
@@ -102,11 +103,11 @@ pub(crate) struct Core {
     lending: HeldBatches,
     device: Option<usize>,
     order: Option<Arc<PythonOrder>>,
-    /// Whether the sampler function is called at the beginning of each epoch, because it may depend
-    /// on state.
+    /// Whether the sampler function is called again when an epoch begins at its first batch,
+    /// because its result may depend on state.
     calls_sampler_each_epoch: bool,
-    /// The user's datasets and, if it runs in this process, the per-image function, for the garbage
-    /// collector.
+    /// References to the user's datasets and, if the per-image function runs in this process, to
+    /// that function. The garbage collector visits them.
     sources: Vec<Arc<TracedRef>>,
 }
 
@@ -129,9 +130,10 @@ impl Core {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `checkpoint` with this loader and, if `resumes` is set, continues from it. If they do
-    /// not match and the sampler function may depend on state, calls the function again, because
-    /// the user may have restored its state since the first call.
+    /// Compares `checkpoint` with this loader and, if `resumes` is set, resumes from it. If the
+    /// comparison fails in the middle of an epoch and the sampler function may depend on state,
+    /// calls the function again and retries, because the user may have restored that state since
+    /// the first call.
     fn compare_checkpoint(&self, py: Python<'_>, checkpoint: &str, resumes: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
@@ -167,7 +169,7 @@ impl Core {
         })
     }
 
-    /// Changes the next epoch. Returns the previous state and the new generation.
+    /// Changes the next epoch. Returns the previous [`NextEpoch`] and the new generation.
     fn change_epoch(&self, epoch: impl FnOnce(u64) -> u64) -> (NextEpoch, u64) {
         let mut next = self.lock_next();
         let previous = *next;
@@ -175,8 +177,8 @@ impl Core {
         (previous, next.generation)
     }
 
-    /// Returns the index of the first batch to deliver in `epoch`: the batch in `start`, if set.
-    /// Returns `None` if a resumed run is already past the epoch.
+    /// Returns the index of the first batch to deliver in `epoch`: the batch of `start` (epoch,
+    /// batch), if set. Returns `None` for an epoch before the one at which the loader resumes.
     fn first_batch(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
@@ -246,11 +248,11 @@ impl Core {
     }
 
     /// Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation for
-    /// `next`, and the number of batches.
+    /// `next`, and the number of batches that remain.
     ///
     /// The next epoch is advanced before the sampler function is called, so that the function and
-    /// signal handlers may call the loader, and concurrent iterators get different epochs. If the
-    /// function fails, the next iterator gets the same epoch.
+    /// signal handlers may call the loader, and concurrent iterators get different epochs. If this
+    /// call fails, the next epoch is restored, unless a concurrent call has changed it.
     #[pyo3(signature = (start=None))]
     fn begin(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<(u64, u64)> {
         self.process.check().raised(py)?;
@@ -258,7 +260,8 @@ impl Core {
         let epoch = start.map_or(previous.epoch, |(epoch, _)| epoch);
         let new_order = self.first_batch(py, epoch, start).and_then(|first| match (&self.order, first) {
             (Some(order), Some(0)) if self.calls_sampler_each_epoch => order.refresh(py, epoch).map(Some),
-            // A resumed epoch keeps its order. A finished epoch needs no order.
+            // An epoch that is resumed in the middle uses the cached order. An epoch before the
+            // resumed one delivers no batches, so it needs no order.
             (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
             _ => Ok(None),
         });
@@ -302,8 +305,8 @@ impl Core {
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
-    /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. They
-    /// may be used repeatedly.
+    /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter.
+    /// [`Batches::replay`] limits `count`.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all_batches<B>(
             epochs: &mut Batches<B>,
@@ -385,9 +388,9 @@ impl Core {
 
     /// Ends the epoch with this `generation`, unless a newer epoch has begun.
     ///
-    /// The garbage collector may call this function at any point, so it waits for at most one
-    /// slice. If it gives up, the slots of the prepared batches are freed when the next epoch
-    /// begins.
+    /// The garbage collector may call this function at any point, so the function waits for the
+    /// lock for at most one slice. If the lock is still in use, the slots of the prepared batches
+    /// are freed when the next epoch begins.
     fn end(&self, py: Python<'_>, generation: u64) {
         if self.process.is_this() {
             py.detach(|| {
@@ -400,9 +403,9 @@ impl Core {
         }
     }
 
-    /// Stops all threads and waits for them. If a different thread is waiting for a batch, its call
-    /// fails. If a signal interrupts `close`, the threads still stop, and a repeated call waits for
-    /// them.
+    /// Stops the loader's threads and waits for them. If a different thread is waiting for a batch,
+    /// that call fails. If a signal interrupts `close`, the threads still stop, and a repeated call
+    /// waits for them. In a forked child, which has no such threads, `close` does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.process.is_this() {
             return Ok(());
@@ -414,7 +417,8 @@ impl Core {
         })
     }
 
-    /// Starts to stop all threads. Returns whether all of them have stopped.
+    /// Begins to stop the loader's threads, without waiting. Returns true if they have already
+    /// stopped, or if this process is a forked child, which has no such threads.
     fn begin_close(&self) -> bool {
         if !self.process.is_this() || self.inner.has_stopped.load(Ordering::Relaxed) {
             return true;
@@ -436,8 +440,8 @@ impl Core {
         self.sources.iter().try_for_each(|source| source.traverse(&visit))
     }
 
-    /// Drops all references to Python objects. The garbage collector calls this method when the
-    /// loader is unreachable.
+    /// Stops the loader's threads, then drops the references to Python objects. The garbage
+    /// collector calls this method when the loader is unreachable.
     fn __clear__(&self) {
         let (order, sources) = (self.order.clone(), self.sources.clone());
         let clear = move || {
@@ -492,7 +496,7 @@ impl Core {
         self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// Indexed by label.
+    /// Returns the category ids of the dataset, indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.category_ids())))
     }
@@ -503,7 +507,7 @@ impl Core {
         run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
     }
 
-    /// Returns labels as the bytes of an int64 array.
+    /// Returns the labels of the samples `ids` as the bytes of an int64 array.
     fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
@@ -594,8 +598,8 @@ impl Core {
     }
 
     /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The epoch in progress
-    /// continues, unless the sampler function now returns a different order for the checkpoint's
-    /// epoch.
+    /// continues, unless the checkpoint does not match at first and the sampler function, called
+    /// again, returns a different order.
     fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         self.compare_checkpoint(py, checkpoint, false)
     }
@@ -651,7 +655,8 @@ fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open
     match gpu::stream(ordinal, stream)? {}
 }
 
-/// Fails to compile if a different thread than the one that opened a loader could not take batches.
+/// Compiles only if a loader may move between threads: the thread that requests batches may differ
+/// from the thread that opened the loader.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

@@ -70,7 +70,8 @@ impl DecoderCore {
         Ok(PendingResponse::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Decoding of a batch starts at most `max_delay` seconds after its first request.
+    /// A batch starts to decode once it is full or `max_delay` seconds have passed since its first
+    /// request. A busy decoder may delay it further.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
@@ -95,7 +96,7 @@ impl DecoderCore {
     }
 
     /// Stops all threads and waits for them. If a signal interrupts this call, the threads still
-    /// stop.
+    /// stop. Does not wait if an earlier call has already begun to stop them.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.process.is_this() {
             return Ok(());
@@ -103,8 +104,8 @@ impl DecoderCore {
         let (open, is_stopped) = (self.lock().take(), self.is_stopped.clone());
         run_on_thread(py, move |_| {
             if let Some(open) = open {
-                // The dynamic batcher also holds a reference to the decoder, so dropping this one
-                // is not enough.
+                // The dynamic batcher also holds a reference to the decoder, so dropping `open` is
+                // not enough.
                 match_either!(OpenDecoder, &open, decoder => decoder.close());
                 drop(open);
                 is_stopped.store(true, Ordering::Relaxed);

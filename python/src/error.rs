@@ -17,7 +17,7 @@ fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// Creates an exception, of a class that depends on `kind` and `os_code`. `args` are the arguments
+/// Creates an exception of a class that depends on `kind` and `os_code`. `args` are the arguments
 /// of `warpfeed.WarpfeedError`.
 fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
     let name = match (kind, os_code) {
@@ -91,9 +91,9 @@ pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }
 
-/// Prefixes a `TypeError`, `ValueError` or `OverflowError` with the name and the value of an option,
-/// and makes the last two a `ConfigError`. Does not change other exceptions, or a `WarpfeedError`,
-/// which already names an option.
+/// Prefixes a `TypeError`, `ValueError` or `OverflowError` with the name and the value of an
+/// option. A `ValueError` or `OverflowError` becomes a `ConfigError`. Returns a `WarpfeedError` and
+/// all other exceptions unchanged.
 pub(crate) fn in_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     with_location(value.py(), &format!("{name}={}", short_repr(value)), error)
 }

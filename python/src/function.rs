@@ -3,8 +3,8 @@
 //! A worker thread of the loader writes the pixels to a memfd (a temporary file on systems other
 //! than Linux) that it shares with a child process. It then sends the child a request with the
 //! image size and two random words, and waits for the response. The child calls the function and
-//! writes the result to the same file, so pixels are never pickled, and the loader's process does
-//! not need the GIL. If a child dies, its socket closes, which ends the wait.
+//! writes the result to the same file, so pixels are never pickled. The loader's process needs the
+//! GIL only to rebuild an exception. If a child dies, its socket closes, which ends the wait.
 //! `warpfeed/_image_transform_process.py` implements the child. With `image_transform_processes=0`,
 //! the worker thread calls the function itself.
 //!
@@ -121,7 +121,8 @@ impl FunctionRunner {
         }
     }
 
-    /// Makes all waiting calls fail, and stops the processes.
+    /// Stops the processes, and makes calls that wait for a process or for a response fail. Does
+    /// not interrupt a function that runs on a thread of this process.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
         if let Executor::Processes { pool, process_available } = &self.executor {
@@ -228,12 +229,15 @@ fn function_error(py: Python<'_>, e: PyErr) -> Error {
 }
 
 impl WorkerProcess {
-    /// Returns the nanoseconds spent in the function, or an error after which the process can still
-    /// be used: the function's error, or a failure to allocate shared memory. Calls `check_open`
-    /// regularly while waiting.
+    /// Calls the function on `image` in the process. `words` seed the function's random numbers.
+    /// Calls `check_open` regularly while waiting.
+    ///
+    /// The inner result is the time spent in the function in nanoseconds, or an error after which
+    /// the process can still be used, such as the function's exception or a failure to allocate
+    /// shared memory.
     ///
     /// # Errors
-    /// If the process has ended, if the communication with it fails, or if `check_open` fails
+    /// Fails if the process has ended, if the communication with it fails, or if `check_open` fails
     /// because the loader was closed.
     fn call(
         &mut self,
@@ -391,13 +395,13 @@ impl Function {
         ))))
     }
 
-    /// Returns the file descriptors of the socket and of the shared file for each process.
+    /// Returns the file descriptors (socket, shared file) for each process.
     fn descriptors(&self) -> Vec<(i32, i32)> {
         lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Closes this process's copies of the descriptors, after processes with the ids `pids` have
-    /// started.
+    /// Records the ids of the started processes, `pids`, and closes this process's copies of their
+    /// descriptors.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.descriptors).clear();
         if let Executor::Processes { pool, .. } = &self.0.executor {
@@ -412,8 +416,9 @@ impl Function {
         self.0.stop();
     }
 
-    /// Returns the number of calls, the seconds spent in the function, the total duration of the
-    /// calls in seconds, and the seconds spent waiting for an idle process.
+    /// Returns the number of successful calls, the seconds spent in the function, the total
+    /// duration of the calls in seconds, and the seconds spent waiting for an idle process. The
+    /// total excludes the time that a process takes to start.
     fn cost(&self) -> (u64, f64, f64, f64) {
         let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
         let calls = &self.0;

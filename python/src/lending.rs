@@ -19,15 +19,15 @@ pub(crate) struct HeldBatches {
 }
 
 impl HeldBatches {
-    /// Tracks the batches of a loader. The user may hold all slots except one, so that the loader
-    /// always has a slot to fill.
+    /// Tracks the batches of a loader. With automatic copies, the user may hold all slots except
+    /// one, so that the loader has a slot to fill.
     pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         HeldBatches { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// Tracks the batches of a decoder. The user may hold one slot. The others are reserved for the
-    /// `max_in_flight` requests in progress.
+    /// Tracks the batches of a decoder. With automatic copies, the user may hold one slot. The
+    /// other slots are reserved for the `max_in_flight` requests in progress.
     pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         HeldBatches { copy, max_lent: 1, lent: Mutex::default() }
     }

@@ -31,8 +31,9 @@ mod value;
 mod waiting;
 mod wake;
 
-/// The `warpfeed._warpfeed` module. It does not rely on the GIL: shared state is immutable, atomic
-/// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
+/// The `warpfeed._warpfeed` module. The module does not rely on the GIL: its shared state is
+/// immutable, atomic or protected by a mutex. A [`stats::Span`] can be used only on the thread that
+/// created it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

@@ -41,8 +41,8 @@ pub(crate) fn build_loader(options: &Bound<'_, PyDict>, order: Option<&Arc<Pytho
 }
 
 /// Returns whether the loader may prepare the first batches of the next epoch. With a sampler
-/// function, the program must request this by setting `epochs`, because the function may depend on
-/// the training state.
+/// function, the program must request this with a positive `epochs`, because the function may
+/// depend on the training state.
 pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
@@ -180,8 +180,8 @@ pub(crate) fn source_options(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(source_options)
 }
 
-/// Reads an object from `warpfeed._number_lists`, which yields chunks of bytes. `convert` converts
-/// 8 bytes to a number.
+/// Reads the numbers of an object from `warpfeed._number_lists`, which yields them as chunks of
+/// bytes. `convert` converts 8 bytes to a number.
 pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
     for chunk in value.try_iter()? {

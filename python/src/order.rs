@@ -31,8 +31,8 @@ pub(crate) struct PythonOrder {
     orders: Mutex<Orders>,
 }
 
-/// The cached orders. Orders in use are never evicted, because another call of the function could
-/// change the order in the middle of an epoch.
+/// The cached orders. The orders of `position` and `replayed` are never evicted, because a new call
+/// of the function could change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
     /// Epochs with their orders, oldest first.
@@ -52,8 +52,8 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Returns the order of `epoch`. If it is not cached, calls the function on this thread, so that
-    /// an exception reaches the caller instead of a loader thread.
+    /// Returns the order of `epoch`. If the order is not cached, calls the function on this thread,
+    /// so that an exception reaches the caller instead of a loader thread.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -65,7 +65,7 @@ impl PythonOrder {
         }
         let occurrences = self.call_function(py, epoch)?;
         let mut orders = self.lock();
-        // A concurrent call has finished first.
+        // A concurrent call may have finished first.
         if let Some(occurrences) = orders.get(epoch) {
             return Ok(occurrences);
         }
@@ -73,7 +73,8 @@ impl PythonOrder {
         Ok(occurrences)
     }
 
-    /// Calls the function even if the order is cached, because its result may depend on state.
+    /// Calls the function even if the order is cached, because its result may depend on state. Does
+    /// not change the cache.
     pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -133,9 +134,11 @@ impl PythonOrder {
         self.lock().get(epoch)
     }
 
+    /// Returns the order of `epoch`. If the order is not cached, calls the function on this thread.
+    ///
     /// # Panics
-    /// If the function raises an exception. Panic hooks are not called, because the loader converts
-    /// the panic to an error.
+    /// Panics if the function raises an exception, or if the interpreter is shutting down. Panic
+    /// hooks are not called, because the loader converts the panic to an error.
     fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
         self.cached(epoch).unwrap_or_else(|| {
             let occurrences = attached(|py| self.get_or_call(py, epoch).map_err(|e| self.sampler_error(py, epoch, e)));
@@ -148,7 +151,7 @@ impl PythonOrder {
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Almost all calls are for the epoch that was added last.
+        // Almost all calls ask for the epoch that was added last.
         self.cached
             .iter()
             .rev()

@@ -16,7 +16,7 @@ use crate::options::source_options;
 use crate::source;
 use crate::waiting::run_reporting;
 
-/// Packs a dataset. `options` holds the settings of [`Pack`] and the options for opening `data`.
+/// Packs a dataset. `options` contains the settings of [`Pack`] and the options for opening `data`.
 /// `progress` is called with the number of finished samples and the total.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]

@@ -11,7 +11,7 @@ use crate::log;
 use crate::source;
 use crate::waiting::run_on_thread;
 
-/// Returns the exit code. `args` begins with the program's name.
+/// Runs the command-line tool and returns its exit code. `args` begins with the program's name.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     log::print_warnings();
@@ -24,7 +24,7 @@ pub(crate) fn version() -> &'static str {
 }
 
 /// Returns the rank, the number of ranks, the local rank and the number of ranks on this machine,
-/// from the launcher's environment variables.
+/// from the launcher's environment variables. Returns `None` if no launcher has set them.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -49,7 +49,8 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(us
     Ok((labels.len(), Some(labels)))
 }
 
-/// Returns the height and width of each image, or 0 and 0 if its header cannot be read.
+/// Returns the height and width of each image, or (0, 0) if the image is missing or its header
+/// cannot be read.
 #[pyfunction]
 pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> {
     let py = data.py();

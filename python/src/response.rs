@@ -29,7 +29,7 @@ either! {
 }
 
 impl PendingBatch {
-    /// For a device batch, `stream` waits instead of the host.
+    /// Waits for the batch and takes it. For a device batch, `stream` waits instead of the host.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
     fn take_batch(&self, stream: usize) -> Result<Delivered> {
@@ -67,9 +67,9 @@ impl PendingResponse {
 
 #[pymethods]
 impl PendingResponse {
-    /// Waits for the batch and takes it, which is possible only once. For a device batch, `stream`
-    /// waits instead of the host. If `stream` is capturing a CUDA graph, this fails, and the batch
-    /// can be taken later.
+    /// Waits until the batch is ready and takes it, which is possible only once. For a device
+    /// batch, `stream` waits for the remaining work on the device. If `stream` is capturing a CUDA
+    /// graph, the call fails, and the batch can be taken later.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let ready = || {
@@ -83,8 +83,8 @@ impl PendingResponse {
         Ok(self.shared.lending.lend(result.raised(py)?))
     }
 
-    /// Registers `callback`, which a separate thread calls when the response is ready. Returns
-    /// false, and does not register it, if the response is ready already.
+    /// Registers `callback`, which a separate thread calls when the response is ready. If the
+    /// response is already ready, returns false and does not register `callback`.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.callback_thread.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;

@@ -63,7 +63,8 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, source_options: &Options) -> 
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// `description` is a result of `_describe_source` in `warpfeed._sources`.
+/// Opens the dataset that `description`, a result of `_describe_source` in `warpfeed._sources`,
+/// defines.
 fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
@@ -182,7 +183,7 @@ fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> 
     Ok(options)
 }
 
-/// Returns JSON.
+/// Returns the statistics of the dataset's features as JSON.
 #[pyfunction]
 pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<String> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
@@ -193,7 +194,8 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
-/// The index, the first sample, the end of the samples, and the tasks of an episode.
+/// An episode: its index, the index of its first sample, the index after its last sample, and its
+/// tasks.
 type EpisodeRow = (u64, usize, usize, Vec<String>);
 
 #[pyfunction]
@@ -239,8 +241,8 @@ pub(crate) fn table_options(options: &Bound<'_, PyAny>) -> PyResult<TableOptions
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the GIL only to call `__getitem__` and to copy the
-/// result to the scratch buffer.
+/// A Python object as a source. A read holds the GIL only to call `__getitem__`, and to convert the
+/// result and append it to the scratch buffer.
 struct PythonSource {
     object: Arc<TracedRef>,
     len: usize,
@@ -250,9 +252,10 @@ struct PythonSource {
 #[derive(Default)]
 struct SampleRanges {
     key: Range<usize>,
-    /// Ranges of the name and of the content of each field.
+    /// Ranges of the name and of the content of each field in the scratch buffer.
     fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Indices of fields whose values are in files. The files are read after the GIL is released.
+    /// Index of each field whose value is in a file, with the path. The files are read after the
+    /// GIL is released.
     files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
@@ -266,9 +269,9 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 /// Valid values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
-/// Appends a field to the scratch buffer: bytes unchanged, strings as `.txt` files, arrays as `.npy`
-/// files, lists of images as [`Frames`], and numbers and other lists as JSON. A path is added to
-/// `ranges.files` instead.
+/// Appends a field to the scratch buffer: bytes unchanged, arrays as `.npy` files, lists of images
+/// as [`Frames`], and numbers and other lists as JSON. A string becomes a `.txt` file, unless the
+/// name already has a suffix. A path is added to `ranges.files` instead.
 fn append_field(
     name: &str,
     value: &Bound<'_, PyAny>,
@@ -277,8 +280,8 @@ fn append_field(
 ) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image_field(suffix(name));
-    // A uint8 array is an encoded file if the field is an image or its name has a suffix, and the
-    // value itself otherwise.
+    // A one-dimensional uint8 array is an encoded file if the field is an image or its name has a
+    // suffix. Without a suffix, the array itself is the value.
     let is_encoded = is_file || name.contains('.');
     let name_range = append(scratch, name.as_bytes());
     if let Some(images) = clip_frames(value, is_file)? {

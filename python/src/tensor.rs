@@ -56,10 +56,10 @@ impl HostCopy {
     }
 }
 
-/// A field of a batch. Unless it is a copy, it keeps the batch alive.
+/// A field of a batch. The tensor keeps the batch alive, unless it owns a copy of the field.
 ///
-/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions share the
-/// memory of the tensor.
+/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions can share
+/// the memory of the tensor.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
     owner: TensorOwner,
@@ -72,8 +72,8 @@ pub(crate) struct Tensor {
     axes: Vec<usize>,
 }
 
-/// Returns the axes in the order that users see. With `channels_last`, (N, H, W, C) memory is
-/// viewed as (N, C, H, W), and (N, T, H, W, C) memory as (N, T, C, H, W).
+/// Returns the order in which users see `axes` stored axes. With `channels_last`, (N, H, W, C)
+/// memory is viewed as (N, C, H, W), and (N, T, H, W, C) memory as (N, T, C, H, W).
 fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..axes).collect();
     if channels_last && axes >= 4 {
@@ -146,8 +146,10 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Makes the consumer's stream wait for the tensor, and delays the reuse of the memory until the
-    /// stream has finished with it. `requested` is the `stream` argument of `__dlpack__`.
+    /// Makes the consumer's stream wait for the tensor, and delays the reuse of the memory until
+    /// the stream has finished with it. `requested` is the `stream` argument of `__dlpack__`. With
+    /// -1, no stream waits, and the memory of a batch is reused only after all work that was
+    /// submitted to the device before the batch was dropped.
     #[cfg(feature = "cuda")]
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {
@@ -215,7 +217,7 @@ impl Tensor {
     ///
     /// On a device, makes the consumer's `stream` wait for the tensor. The memory is reused only
     /// after `stream` has completed all work that was submitted before the consumer dropped the
-    /// tensor.
+    /// tensor. If `stream` is -1, the consumer synchronizes by itself.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

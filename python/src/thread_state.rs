@@ -1,8 +1,8 @@
 //! Keeps a Rust thread's interpreter state alive until the thread exits.
 //!
 //! Normally, when a Rust thread detaches, the interpreter discards its state, including
-//! `threading.local`. Datasets keep a file or a connection per thread there, and would reopen it
-//! for every sample.
+//! `threading.local`. Many datasets store a file or a connection per thread there, and would reopen
+//! it for every sample.
 //!
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
@@ -23,7 +23,8 @@ thread_local! {
     static KEPT_STATE: RefCell<Option<KeptThreadState>> = const { RefCell::new(None) };
 }
 
-/// Returns whether this is a Rust thread that has called [`attached`], such as a loader's thread.
+/// Returns whether this is a Rust thread that has been attached with [`attached`], such as a thread
+/// of a loader.
 pub(crate) fn is_loader_thread() -> bool {
     KEPT_STATE.with_borrow(Option::is_some)
 }

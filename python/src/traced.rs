@@ -74,7 +74,8 @@ pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
 }
 
 thread_local! {
-    /// References registered since `collecting_refs` was called.
+    /// References registered on this thread since `collecting_refs` was called, or `None` outside
+    /// such a call.
     static COLLECTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
 }
 

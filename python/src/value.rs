@@ -8,7 +8,8 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyRes
     parse_value(value, |json| serde_json::from_str(json))
 }
 
-/// Parses `value`. If `parse` fails, the error names the key of the invalid value in its dict.
+/// Converts `value` to JSON and parses it. If `parse` fails on a value in a nested dict, the error
+/// names the key of that value.
 pub(crate) fn parse_value<T>(
     value: &Bound<'_, PyAny>,
     parse: impl FnOnce(&str) -> serde_json::Result<T>,

@@ -2,7 +2,7 @@
 //!
 //! A check for signals runs Python code (signal handlers and, since CPython 3.12, the garbage
 //! collector), which may call the loader. Signals must therefore not be checked while the thread
-//! holds a lock of the loader. Waits are cut into slices, with a check after each.
+//! holds a lock of the loader. Waits are divided into slices, with a check after each slice.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ use crate::thread_state::is_loader_thread;
 /// Maximum duration of a wait between two checks for signals.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which should wait for at most one [`WAIT_SLICE`] while detached from the
-/// interpreter, until it returns a value or a signal interrupts the wait.
+/// Repeats `attempt` until it returns a value. `attempt` runs detached from the interpreter, and
+/// should wait for at most one [`WAIT_SLICE`]. Fails if a signal handler raises an exception.
 pub(crate) fn wait_interruptibly<T: Send>(
     py: Python<'_>,
     mut attempt: impl FnMut() -> Option<T> + Send,
@@ -44,9 +44,11 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// interrupted calls, or close a loader on behalf of one of its own threads.
 static LEFT_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait, sets the flag that `work`
-/// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on
-/// the calling thread, so that a loader can still be closed; on a loader's thread, the call fails.
+/// Runs `work` on a new thread and waits for it. If a signal handler raises an exception, the call
+/// fails, sets the flag that `work` receives, and cancels the reads of `work` from object stores.
+///
+/// If no thread can be started, `work` runs on the calling thread, so that a loader can still be
+/// closed. On a loader's thread, the call fails instead.
 pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -55,8 +57,8 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
 }
 
 /// Like [`run_on_thread`], for `work` that writes files. After a signal, waits up to
-/// [`CLEANUP_TIMEOUT`] for `work` to remove its files. `report` is called between slices and at the
-/// end; an error from `report` has the same effect as a signal.
+/// [`CLEANUP_TIMEOUT`] for `work` to remove its files. `report` is called after each slice and at
+/// the end. An error from `report` has the same effect as a signal.
 pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -116,8 +118,9 @@ fn run_with_grace<T: Send + 'static>(
 
 /// Runs `work`, which stops a loader's threads, detached from the interpreter.
 ///
-/// The garbage collector may call this function on any thread, including the loader's own. There,
-/// `work` would wait forever for that thread to end, so it runs on a new thread instead.
+/// The garbage collector may call this function on any thread, including a loader's thread. On a
+/// loader's thread, `work` would wait forever for that thread to end, so `work` runs on a new
+/// thread instead.
 pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_loader_thread() {
         return py.detach(work);
@@ -127,8 +130,8 @@ pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Runs `work` on a new thread. Returns `None` if no thread can be started. The loader's threads
-/// then stay idle until the process ends.
+/// Runs `work` on a new thread. If no thread can be started, leaks `work` and returns `None`. The
+/// loader's threads then remain until the process ends.
 pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
@@ -167,8 +170,9 @@ fn leave_running(thread: JoinHandle<()>) {
     threads.push((std::process::id(), thread));
 }
 
-/// Waits at most `max_seconds` for the threads in [`LEFT_RUNNING`]. The package calls this before
-/// the interpreter shuts down, because a thread that returns to it later could abort the process.
+/// Waits for the threads in [`LEFT_RUNNING`] that this process started, for up to `max_seconds` and
+/// the last [`WAIT_SLICE`]. The package calls this before the interpreter shuts down, because a
+/// thread that returns to the interpreter later could abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let current = std::process::id();
@@ -186,7 +190,8 @@ pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the result if it arrives within `slice`, or an error if the other thread has panicked.
+/// Returns the result if it arrives within `slice`, an error if the other thread has panicked, or
+/// `None` after `slice`.
 fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
     match result.recv_timeout(slice) {
         Ok(value) => Some(value),
@@ -198,7 +203,8 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
 }
 
 /// The process that opened a loader or decoder. A forked child must not use the loader or decoder,
-/// because its threads do not exist there, and a lock may have been held during the fork.
+/// because the worker threads do not exist in the child, and a lock may have been held during the
+/// fork.
 pub(crate) struct OwnerProcess {
     id: u32,
     /// "loader" or "decoder", for the error message.

@@ -1,7 +1,7 @@
 //! Wakes event loops when responses are ready.
 //!
-//! A waker runs on the thread that completes requests, which must not wait for the interpreter. It
-//! sends its callback to a separate thread of the decoder.
+//! A waker runs on the thread that completes requests, which must not wait for the interpreter. The
+//! waker sends its callback to a separate thread of the decoder.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -15,8 +15,8 @@ use crate::thread_state::attached;
 
 type Callback = Py<PyAny>;
 
-/// The thread that calls callbacks. It is started for the first waker, and ends after the decoder
-/// and all wakers are dropped.
+/// The thread that calls callbacks. It starts with the first waker. It ends after the decoder and
+/// all wakers are dropped, or when the interpreter shuts down.
 #[derive(Default)]
 pub(crate) struct CallbackThread(Mutex<Option<Sender<Callback>>>);
 
