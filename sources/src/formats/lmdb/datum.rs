@@ -20,7 +20,8 @@ pub(super) struct Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
-    /// Rejects fields that `Datum` does not define, and messages without data.
+    /// Parses a message. Fails if a field is not part of `Datum` or has an invalid value, or if the
+    /// message contains neither data nor floats.
     pub(super) fn read(value: &'a [u8]) -> Result<Self> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
@@ -46,8 +47,8 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Raw pixels and floats are appended to `buffer`. If `colors` is `None`, raw pixels with 3
-    /// channels are an error.
+    /// Converts the message to a sample. Raw pixels and floats are appended to `buffer`. If
+    /// `colors` is `None`, raw pixels with 3 channels are an error.
     pub(super) fn sample(
         self,
         key: RowBytes<'a>,

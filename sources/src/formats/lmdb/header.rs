@@ -1,9 +1,9 @@
 //! Checks the two meta pages of an LMDB file before LMDB maps it.
 //!
-//! LMDB maps as many bytes as the meta page claims, and an access beyond the end of the file kills
-//! the process. This module therefore compares the claimed size with the length of the file. The
-//! layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data version 1, for 64-bit
-//! systems, in native byte order.
+//! LMDB trusts the number of the last page in a meta page. If the file is shorter, an access beyond
+//! its end kills the process. This module therefore compares the end of the last page with the
+//! length of the file. The layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data
+//! version 1, for 64-bit systems, in native byte order.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -15,12 +15,14 @@ use crate::machine::file;
 const VERSION: u32 = 1;
 /// Size of the header of `MDB_page` (16 bytes) plus `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
-/// Valid page sizes. The maximum is liblmdb's `MAX_PAGESIZE`. Pages of fewer than 256 bytes could
-/// not hold the metadata.
+/// Valid page sizes, in bytes. The maximum is the `MAX_PAGESIZE` of liblmdb's development builds;
+/// releases create pages of at most half that size. A power of two below 256 is less than
+/// [`META_BYTES`].
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Checks that `data` (`data.mdb`, or a database in a single file) contains all pages that the
-/// newer of its two meta pages claims. Returns the map size that the writer requested, in bytes.
+/// Checks that the file `data` (`data.mdb`, or a database in a single file) contains all pages up
+/// to the last one, according to the newer of its two meta pages. Returns the map size that the
+/// writer requested, in bytes.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
@@ -29,6 +31,8 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
+/// Like [`check`], for a file of `len` bytes. `read(offset, page)` must fill `page` with the bytes
+/// at `offset`.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let error = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
@@ -61,7 +65,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
                 offset + 20
             ));
         }
-        // `md_pad` of the database of free pages.
+        // LMDB stores the page size in `md_pad` of the database of free pages.
         page_size = u32_at(40) as usize;
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return error(format!(
@@ -69,7 +73,8 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
                 offset + 40
             ));
         }
-        // The number of the last transaction, the last page and the map size.
+        // The number of the last transaction, the number of the last page, and the map size in
+        // bytes.
         newest = newest.max((u64_at(144), u64_at(136), u64_at(32)));
     }
     let last_page = newest.1;

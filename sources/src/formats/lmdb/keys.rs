@@ -1,7 +1,7 @@
 //! Finds the keys of the samples in an LMDB database.
 //!
-//! Listing all keys of a large database is slow and takes memory. Two common schemes have keys that
-//! can be computed instead: consecutive zero-padded decimals, and the numbered pairs of text
+//! Listing all keys of a large database is slow and takes memory. In two common schemes, keys can
+//! be computed instead: consecutive zero-padded decimals, and the numbered image-text pairs of text
 //! recognition datasets. In all other databases, opening lists the keys.
 
 use std::io::Write as _;
@@ -42,8 +42,8 @@ impl Keys {
         }
     }
 
-    /// Returns the key of sample `index` in the format of [`text`](Keys::text), and its value, or
-    /// `None` if the database has no such key.
+    /// Returns the key of sample `index` in the format of [`text`](Keys::text), and its value. The
+    /// value is `None` if the database does not contain the key.
     pub(super) fn find<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -84,13 +84,15 @@ impl Keys {
     }
 }
 
-/// Returns the label's key for the image key `image` in a text recognition dataset.
+/// Returns the label's key for the image key `image` in a text recognition dataset, or `None` if
+/// `image` does not start with `image-`.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
 /// Detects a text recognition dataset by the keys `num-samples` and `image-000000001`. Fails if
-/// `num-samples` is not the number of the last image. Labels are optional.
+/// there is no image with the number `num-samples`, or if there is one with the next number. Labels
+/// are optional.
 fn detect_pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -118,10 +120,10 @@ const SPOT_CHECKS: usize = 1000;
 ///
 /// Checks every key if the database has at most [`FULLY_CHECKED_PAGES`] leaf pages. In a larger
 /// database, checks only the first key, the last key, the number of keys, and the keys at
-/// [`SPOT_CHECKS`] positions in between. These checks miss a gap if an extra key elsewhere
-/// compensates for it. No wrong sample is ever delivered, however: reading the missing sample
-/// fails, and an epoch without errors has found `len` distinct keys, which are all that the
-/// database contains.
+/// [`SPOT_CHECKS`] positions in between. These checks may miss a gap if an extra key elsewhere
+/// compensates for it. Even then, no wrong sample is delivered: reading the missing sample fails.
+/// An epoch without errors has found `len` distinct keys, which are all that the database contains
+/// besides metadata.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;

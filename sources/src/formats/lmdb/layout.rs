@@ -32,13 +32,13 @@ pub trait ValueFormat: Send + Sync {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// Reads MessagePack maps from WebDataset field names to values, such as the maps that
-/// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})` writes in Python.
+/// Reads MessagePack maps from WebDataset field names to values. For example, Python writes such a
+/// map with `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})`.
 ///
 /// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample, which
 ///   defaults to the key in the database.
-/// - All other entries with bytes or text become fields. Entries of other types (numbers, booleans,
-///   lists, nested maps) are ignored.
+/// - All other entries with bytes or text become fields. Other entries whose values are neither
+///   bytes nor text (numbers, booleans, lists, nested maps) are ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -87,7 +87,7 @@ fn text<'a>(bytes: &'a [u8], what: &str, offset: usize) -> Result<&'a str> {
         .map_err(|_| Error::in_source(format!("messagepack: {what} at byte {offset} is not UTF-8")))
 }
 
-/// Parses class names, a MessagePack array of strings.
+/// Parses a MessagePack array of strings, the class names.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
@@ -104,8 +104,9 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads values that are encoded images. Samples have no label, and their field is named after the
-/// image format, which is detected from the first bytes, or `img` if the format is unknown.
+/// Reads values that are encoded images. Samples have no label. Their only field is named after the
+/// image format, which is detected from the first bytes. If the format is unknown, the field is
+/// named `img`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawValues;
 
@@ -122,8 +123,8 @@ pub(super) enum DetectedLayout {
 }
 
 pub(super) fn detect(value: &[u8]) -> Result<DetectedLayout> {
-    // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
-    // pairs, and most pickles with the same byte as an empty map.
+    // Check for MessagePack after images and pickles: a PNG begins with the same byte as a
+    // MessagePack map of nine pairs, and most pickles begin with the same byte as an empty map.
     if format::detect(value).is_some() {
         return Ok(DetectedLayout::Custom(Box::new(RawValues)));
     }

@@ -1,5 +1,5 @@
-//! A zero-copy MessagePack parser. The `rmp` crate decodes numbers and lengths. Values borrow from
-//! the input, and every length is checked against the remaining bytes.
+//! A zero-copy MessagePack parser. The `rmp` crate decodes numbers and lengths. Bytes and text
+//! borrow from the input, and their lengths are checked against the remaining input.
 
 use rmp::Marker;
 use rmp::decode::bytes::BytesReadError;
@@ -12,8 +12,8 @@ pub(super) struct Reader<'a> {
     input_len: usize,
 }
 
-/// An array or a map is represented only by its length; its elements are the next values of the
-/// input.
+/// A value in the input. An array or a map is represented only by its length: its elements follow
+/// as separate values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
@@ -61,8 +61,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips the elements of `value`. Uses a loop instead of recursion, so that deep nesting cannot
-    /// exhaust the stack. The loop terminates because each iteration consumes at least one byte.
+    /// Skips the elements of `value`, which [`next`](Reader::next) has just returned. Uses a loop
+    /// instead of recursion, so that deep nesting cannot exhaust the stack. The loop terminates
+    /// because each iteration consumes at least one byte or fails.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),
@@ -105,6 +106,7 @@ enum Header<'a> {
     Value(Value<'a>),
     /// Bytes or text, with the length in bytes.
     Bytes(u32),
+    /// An extension, with the length in bytes.
     Extension(u32),
 }
 

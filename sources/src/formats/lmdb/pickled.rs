@@ -32,8 +32,8 @@ pub(super) fn is_pickle(value: &[u8]) -> bool {
 }
 
 impl Pickled {
-    /// The first value must be plain data. Damaged values after it are skipped, because reading
-    /// their samples fails anyway.
+    /// Determines the columns from `values`, the first of which must be readable. Later values that
+    /// cannot be read are skipped, because reading their samples fails anyway.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, choice: &ColumnChoice) -> Result<Self> {
         let (mut item_names, mut survey, mut buffer) = (Vec::new(), Survey::default(), Vec::new());
         for (index, value) in values.enumerate() {
@@ -54,9 +54,9 @@ impl Pickled {
         Ok(Pickled { item_names, rows: survey.finish(choice)? })
     }
 
-    /// Assigns a class index to each label if the labels are text. `values` iterates over the whole
-    /// database. Fails if `classes` is given and lacks a label, unless `defer_unknown_classes` is
-    /// true.
+    /// Assigns a class index to each label if the labels are text. `values` iterates over the
+    /// values of all samples. Fails if a label is not in `classes`, unless `classes` is `None` or
+    /// `defer_unknown_classes` is true.
     pub(super) fn learn<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
@@ -67,7 +67,7 @@ impl Pickled {
         self.rows.learn(classes, defer_unknown_classes, |label, visit| {
             for (index, value) in values.enumerate() {
                 buffer.clear();
-                // Ignore a damaged value: reading its sample reports the damage.
+                // Ignore a value that cannot be read: reading its sample reports the error.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut buffer) else { continue };
                 for NamedCell { name, content } in row {
@@ -91,7 +91,8 @@ impl Pickled {
         self.rows.classes()
     }
 
-    /// `key` may be a range of `buffer`.
+    /// Converts `value` to a sample. Data that cannot be borrowed from `value` is appended to
+    /// `buffer`, of which `key` may be a range.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
@@ -111,17 +112,17 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
 }
 
 /// Names the items of the tuple or list at the root. The only encoded image is called `image`, or
-/// else the only array of pixels, or else the only bytes. The only integer is called `label`. All
-/// other items are named by their index.
+/// else the only array with several axes if its elements are `uint8`, or else the only bytes. The
+/// only integer is called `label`. All other items are named by their index. If the root is not a
+/// tuple or list, there are no items to name.
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
     let only_item = |matches: &dyn Fn(&Node<'_>) -> bool| {
         let mut matching = (0..items.len()).filter(|&index| matches(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
-    // An array counts as an image only if it is the only array with several axes, and its elements
-    // are bytes. If the image were an array of floats, a mask next to it could be mistaken for the
-    // image.
+    // Count arrays of all element types. If the image is an array of floats, a `uint8` mask next to
+    // it must not be mistaken for the image.
     let is_array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let is_pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
@@ -217,7 +218,8 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec
     Ok(NamedCell { name, content })
 }
 
-/// Returns the strings in a pickled list or tuple, or `None` if `value` is anything else.
+/// Returns the strings in a pickled list or tuple of strings, or `None` if `value` is anything
+/// else.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

@@ -4,8 +4,8 @@
 //! # Invariants
 //! 1. *One environment per file and process.* LMDB's file locks belong to the process, so closing a
 //!    second environment of the same file would release the locks of the first. `ENVIRONMENTS`
-//!    therefore lists every open environment, and its mutex is held while an environment is opened,
-//!    shared or closed.
+//!    therefore lists every open environment, and its mutex is locked while an environment is
+//!    opened, shared or closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
 //!    `environment`, and fields are dropped in the order of their declaration.
 //! 3. *Slices live as long as the snapshot, even after the lock is released.* LMDB neither changes
@@ -17,10 +17,10 @@
 //!    mutex. With `NO_TLS`, a transaction is not tied to the thread that began it.
 //!
 //! These invariants do not protect against other programs. LMDB has no checksums and trusts its
-//! pages, and the length of the file is checked only on opening. If a program damages or truncates
-//! an open file, reads may return wrong bytes or cause a bus error, as with any memory-mapped file.
-//! Invariant 3 also requires that no program writes to a database that was opened without its lock
-//! file.
+//! pages, and this module checks the length of the file only on opening. If a program overwrites or
+//! truncates an open file, reads may return wrong bytes or cause a bus error, as with any
+//! memory-mapped file. Invariant 3 also requires that no program writes to a database that was
+//! opened without its lock file.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -39,18 +39,18 @@ use crate::error::{Error, Result};
 const MAX_READERS: u32 = 1024;
 
 /// Maximum number of attempts to begin transactions that all see the same state. An attempt fails
-/// if another process commits in the meantime.
+/// if another process commits in the meantime, or if the database has outgrown the memory map.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Minimum size of a memory map, in bytes. Other processes may enlarge the database, but the map
-/// can't grow later: it must not move while in use (invariant 3), and the file must not be opened a
-/// second time (invariant 1). Address space costs no memory, and an x86-64 process has 128 times
-/// this much.
+/// Minimum size of a memory map on Unix, in bytes, unless the address space is limited. Other
+/// processes may enlarge the database, but the map cannot grow later: it must not move while in use
+/// (invariant 3), and the file must not be opened a second time (invariant 1). Address space costs
+/// no memory, and an x86-64 process has 128 times this much.
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
     /// The transactions: one per core, but at least 2 and at most 64, or fewer if the lock file has
-    /// no free reader slots. Additional threads share them.
+    /// no free reader slots. Threads are assigned to slots in turn, and may share a slot.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
@@ -66,8 +66,9 @@ struct Slot(RoTransaction<'static>);
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// If `name` is `None`, opens the main database if it contains samples, and the only named
-    /// database otherwise.
+    /// Opens the database `name` in the file or folder at `path`. If `name` is `None`, opens the
+    /// only named database if it is the only entry of the main database. If the main database is
+    /// empty or has an entry that is not a named database, opens the main database instead.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut is_outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
@@ -121,7 +122,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the names of the databases in the main database, if this snapshot reads it.
+    /// Returns the names of all named databases if this snapshot reads the main database, which
+    /// contains them as entries. Returns no names if this snapshot reads a named database.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named_databases, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
@@ -159,7 +161,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes hold the remaining reader slots.
+            // Other snapshots or processes occupy all other reader slots.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -167,12 +169,14 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
     Ok((env.info()?.last_txnid() == first_commit).then_some(slots))
 }
 
-/// All handles are opened up front, because `mdb_dbi_open` writes to memory that concurrent reads
-/// access.
+/// An open file, with handles of its databases. All handles are opened up front, because
+/// `mdb_dbi_open` writes to memory that concurrent reads access.
 struct Environment {
     env: lmdb::Environment,
+    /// The main database.
     database: Database,
     named_databases: Vec<(String, Database)>,
+    /// Number of entries in the main database, including one for each named database.
     entries: usize,
 }
 
@@ -236,7 +240,7 @@ impl Environment {
     }
 }
 
-/// A handle to the shared environment of a file, which is `None` only during `drop`.
+/// A handle to the shared environment of a file. The option is `None` only during `drop`.
 struct SharedEnvironment(Option<Arc<Environment>>);
 
 /// A file's device and inode, which distinguish it from a new file at the same path.
@@ -281,13 +285,13 @@ impl Drop for SharedEnvironment {
     fn drop(&mut self) {
         let mut environments = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // A count of two means that only the list and this handle are left. Cloning requires the
-        // lock, so no other thread can add one now.
+        // A count of two means that only the list and this handle refer to the environment. Cloning
+        // requires the lock, so no other thread can clone the environment now.
         if Arc::strong_count(&environment) == 2 {
             environments.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
         // Close the environment while the mutex is locked, so that no other thread can open the
-        // file. The guard `environments` is dropped when this function returns.
+        // file at the same time. The guard `environments` is dropped when this function returns.
         drop(environment);
     }
 }
@@ -299,7 +303,8 @@ fn free_dead_slots(env: &lmdb::Environment) {
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// `map_size` is the map size that the writer requested, in bytes.
+/// Opens the environment at `path`, which is a folder if `is_folder` is true. `map_size` is the map
+/// size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
@@ -312,8 +317,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
         // On Windows, the map cannot be larger than the file.
         if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_SIZE))) {
             match builder.set_map_size(size).open(path) {
-                // The address space is limited (`ulimit -v`), so fall back to the writer's map
-                // size.
+                // The address space is too small (for example, due to `ulimit -v`), so fall back to
+                // the writer's map size.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };

@@ -36,13 +36,15 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// ```
 ///
 /// **Keys.** If the keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
-/// gap, they are the indices of the samples. Opening checks all keys if they occupy at most 16 MiB
-/// of pages. In larger databases, it checks only the first key, the last key and a thousand
-/// positions between them. If this check misses a gap, reading the missing sample fails. All other
-/// keys, except those in the last row of the table below, are listed on opening. Samples are then
-/// in database order, except that decimal keys without padding are sorted numerically. Keys of the
-/// form `__name__` are not samples. The value of `__classes__` contains the class names as a
-/// MessagePack array or a pickled list of strings.
+/// gap, they are the indices of the samples. Opening checks all keys if the database has at most
+/// 4,096 leaf pages (16 MiB with 4 KiB pages). In larger databases, it checks only the number of
+/// keys, the first key, the last key and a thousand positions between them. If this check misses a
+/// gap, reading the missing sample fails. Keys of any other form are listed on opening, except the
+/// keys of image-text pairs (last row of the table below). Listed samples are in database order,
+/// unless all keys are decimals: these are sorted by length and then by their digits, so decimals
+/// without padding are in numerical order. Keys of the form `__name__` are not samples. The value
+/// of `__classes__`, if present, contains the class names as a MessagePack array or a pickled list
+/// of strings.
 ///
 /// **Values.** The first sample determines the layout of all values:
 ///
@@ -51,19 +53,21 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// | [`MsgPack`](crate::MsgPack) map | its fields |
 /// | an encoded image ([`RawValues`]) | the image |
 /// | a pickled dict | each entry is a column, which is used like a typed column of a table |
-/// | a pickled tuple or list | the image (the only encoded image, or else the only array of pixels, or else the only bytes), the label (the only item that is an integer), and a column for each other item, named by its position |
+/// | a pickled tuple or list | the image (the only encoded image, or else the only array with two or more axes, if its elements are `uint8`, or else the only bytes), the label (the only item that is an integer), and a column for each other item, named by its position, which starts at 0 |
+/// | pickled bytes or a pickled array | the only column, named `image` |
 /// | Caffe's `Datum` | the label, and the encoded image, the raw pixels, or the floats as the `data.npy` field |
-/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the `label.txt` field; if all texts are integers, they are the labels |
+/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the `label.txt` field; if all texts are integers, they are also the labels |
 ///
 /// For other values, implement [`ValueFormat`].
 ///
 /// **Pickles** may contain only plain data: `None`, booleans, numbers, text, bytes, tuples, lists,
 /// dicts, and NumPy arrays of numbers. If a pickle contains any other object, reading it fails with
-/// an error that names the object's type. Reading a pickle never executes code. Opening reads up to
-/// 64 samples to find the columns; if a dict that is read later contains an unknown key, reading
-/// its sample fails, unless columns are selected. If no column contains encoded images, `uint8`
-/// arrays of pixels are used as images. Their color order is RGB unless [`bgr`](Lmdb::bgr) is
-/// called. If labels are text, opening reads all values.
+/// an error that names the object's class or the opcode that creates the object. Reading a pickle
+/// never executes code. Opening reads up to 64 samples to find the columns. If a dict that is read
+/// later contains a key that none of these samples has, reading its sample fails, unless the value
+/// is `None` or columns are selected. If no column contains encoded images, a column of `uint8`
+/// arrays in the shape of an image is used as the image. The color order of these arrays is RGB
+/// unless [`bgr`](Lmdb::bgr) is called. If labels are text, opening reads all values.
 ///
 /// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
 /// name may be omitted if the file contains a single named database and no samples outside it.
@@ -72,20 +76,21 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// keeps reading the state that the database had on opening. To see newer commits, open the
 /// database again. LMDB registers readers in a lock file next to the data. If the lock file cannot
 /// be written (for example, on a read-only file system), the database is opened without it, and no
-/// process may write to the database while it is open. If an open file is overwritten or truncated,
-/// reads return garbage or crash the process, as with any memory-mapped file. A process may open a
-/// database several times, but only through the same copy of the LMDB library.
+/// process may write to the database while the source exists. If an open file is overwritten or
+/// truncated, reads may return garbage, fail or crash the process, as with any memory-mapped file.
+/// A process may open a database several times, but only through the same copy of the LMDB library.
 ///
 /// **Growth of the file.** A source holds read transactions until it is dropped, and a loader keeps
-/// its source alive. In the meantime, writers cannot reuse pages that were freed after the source
-/// was opened, so every page that they write makes the file grow. Each commit adds its new values
-/// and the tree pages above them, usually three or four 4 KiB pages, even if the values replace
-/// existing ones. For example, appending 1,000 samples in one commit adds little more than their
-/// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
-/// Once the source has been dropped, later commits reuse the freed pages, but the file never
-/// shrinks. Each epoch starts with a check: a warning is logged when the file has grown by 64 MiB,
-/// and again each time the growth has doubled. To get an error instead, set
-/// [`growth_limit`](Lmdb::growth_limit).
+/// its source alive. In the meantime, writers can reuse pages that were already free when the
+/// source was opened, but not pages that were freed later. Once the reusable pages are used up, the
+/// file grows by every page that is written. Each commit writes its new values and the tree pages
+/// above them, usually three or four 4 KiB pages, even if the values replace existing ones. For
+/// example, appending 1,000 samples in one commit adds little more than their size, whereas
+/// replacing the same 1,000 samples a hundred times adds about a hundred times their size. Once the
+/// source has been dropped, later commits reuse the freed pages, but the file never shrinks. The
+/// size of the file is checked at the start of each epoch. A warning is logged when the file has
+/// grown by at least 64 MiB, and again each time the growth has doubled since the last warning. To
+/// get an error instead, set [`growth_limit`](Lmdb::growth_limit).
 pub struct Lmdb {
     snapshot: Snapshot,
     layout: Layout,
@@ -95,10 +100,10 @@ pub struct Lmdb {
     /// `path` itself, or `data.mdb` in the folder at `path`.
     data_path: PathBuf,
     identity: Identity,
-    /// Number of the last commit that this source sees.
+    /// Transaction number of the last commit to the database on opening.
     commit: usize,
     growth_limit: Option<u64>,
-    /// Growth of the file in bytes when the last warning was logged, or 0.
+    /// Growth of the file in bytes when the last warning was logged, or 0 before the first warning.
     warned_growth: AtomicU64,
 }
 
@@ -107,7 +112,7 @@ enum Layout {
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
     /// Images and texts under separate keys. If `has_integer_labels` is true, all texts are
-    /// integers, so they are the labels.
+    /// integers and serve as labels.
     Pairs {
         has_integer_labels: bool,
     },
@@ -130,9 +135,10 @@ impl Lmdb {
     /// `data.mdb`, or a database in a single file.
     ///
     /// # Errors
-    /// If the database does not exist, is not an LMDB database, is truncated or has no samples.
-    /// Also fails if the layout of the first value is not supported, or if the file contains
-    /// several named databases.
+    /// If the database does not exist, cannot be read, is not an LMDB database, is truncated or has
+    /// no samples. Also fails if the layout of the first value is not supported, if the columns of
+    /// pickled values are ambiguous or have inconsistent types, if class names or `num-samples` are
+    /// invalid, or if the file contains several named databases and no samples outside them.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
@@ -145,7 +151,7 @@ impl Lmdb {
     ///
     /// # Errors
     /// Fails like [`open`](Lmdb::open), and if there is no database with this name. The message
-    /// lists the existing names.
+    /// lists the existing names, if any.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
@@ -153,7 +159,7 @@ impl Lmdb {
     /// Opens a database in which values have a custom `layout`.
     ///
     /// # Errors
-    /// Fails like [`open`](Lmdb::open), except that opening does not check the layout of values.
+    /// Fails like [`open`](Lmdb::open), except that opening does not check the values of samples.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -283,14 +289,14 @@ impl Lmdb {
         Ok(self)
     }
 
-    /// Limits the growth of the file to `bytes` while this source is open. There is no limit by
-    /// default.
+    /// Sets the growth of the file, in bytes, beyond which the next epoch fails with
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source). Growth is measured from the opening of this
+    /// source. There is no limit by default.
     ///
     /// Set a limit if another process writes to the database while a long-lived loader reads it:
     /// the file grows because writers cannot reuse freed pages until the loader is dropped (see
-    /// [`Lmdb`]). Once the growth exceeds `bytes`, the next epoch fails with
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source). To release the pages, drop the loader and
-    /// open a new one from its checkpoint (`Loader::resume`).
+    /// [`Lmdb`]). The limit does not stop those writers. After the error, drop the loader to
+    /// release the pages, and open a new one from its checkpoint (`Loader::resume`).
     #[must_use]
     pub fn growth_limit(mut self, bytes: u64) -> Self {
         self.growth_limit = Some(bytes);
@@ -324,7 +330,8 @@ impl Lmdb {
         Ok(())
     }
 
-    /// A key that must be computed or converted to text is written to `scratch`.
+    /// Returns the key of sample `index` as text, and its value. Computed and hexadecimal keys are
+    /// written to `scratch`. Fails if the database does not contain the key.
     fn find_record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(RowBytes<'a>, &'a [u8])> {
         match self.keys.find(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
@@ -389,13 +396,14 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data_path, true)? {
             Some(len) => self.check_growth(len),
-            // Even if the path no longer exists, the open file can be read, and no process can
-            // write to it.
+            // The open file may no longer be at this path, so its growth cannot be determined. The
+            // open file can still be read.
             None => Ok(()),
         }
     }
 
-    /// Hashes the number of samples and the last commit, so copies of a file have equal hashes.
+    /// Hashes the number of samples and the number of the last commit, but not the path, so that
+    /// copies of a file have equal hashes.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }
