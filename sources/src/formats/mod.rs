@@ -4,7 +4,8 @@
 //! files. `arrow` and `parquet` also read datasets written by the Hugging Face library `datasets`,
 //! `mds` reads MosaicML shards, `litdata` reads LitData chunks, `beton` reads FFCV files, and
 //! `recordio` reads MXNet files. [`TokenFile`] and [`PackedTokens`] are not listed in
-//! [`DATA_FORMATS`], because their files have no header to detect.
+//! [`DATA_FORMATS`]: opening them requires parameters, such as the window length, that a path does
+//! not determine.
 
 pub(super) mod arrays;
 pub(super) mod arrow;

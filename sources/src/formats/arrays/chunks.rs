@@ -14,11 +14,12 @@ use crate::values::lru_cache::LruCache;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK_BYTES: u64 = 256 << 20;
-/// Size of the cache of each array if no loader sets one, in bytes. A loader sets at most this
-/// size, or the size of one chunk if that is larger. The cache always contains the most recently
-/// used chunk.
+/// Size of an array's cache in bytes, unless loaders grant memory to it. A loader grants at most
+/// this size, or the size of one chunk if a chunk is larger. The most recently used chunk stays in
+/// the cache even if it exceeds the grants.
 const DEFAULT_CACHE_BYTES: usize = 32 << 20;
-/// Bytes by which a filter's output may exceed a chunk, for a checksum that is removed afterwards.
+/// Maximum number of bytes by which a filter's output may exceed a chunk. The output may end in a
+/// checksum, which the next filter removes.
 const MAX_EXCESS_BYTES: usize = 64;
 
 pub(super) struct Chunks {
@@ -28,8 +29,8 @@ pub(super) struct Chunks {
     chunk_shape: Vec<usize>,
     /// Number of chunks along each axis.
     grid: Vec<usize>,
-    /// For each chunk, in row-major order of the grid: its offset and length in the file, and a bit
-    /// mask of the filters that were not applied.
+    /// For each chunk, in row-major order of the grid: its offset and length in the file, in bytes,
+    /// and a bit mask of the filters that were not applied.
     locations: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
     cache: Arc<ChunkCache>,
@@ -65,10 +66,10 @@ impl GrantedCache for ChunkCache {
 }
 
 impl Chunks {
-    /// Creates the chunk table of an array with elements of `element_size` bytes. `chunk_shape` is
-    /// the shape of a chunk. For each chunk, `chunk_records` yields the position of its first
-    /// element in the array, its offset and length in the file, and the bit mask of filters that
-    /// were not applied.
+    /// Creates the chunk table of an array with elements of `element_size` bytes. For each chunk,
+    /// `chunk_records` yields the position of its first element in the array, its offset and length
+    /// in the file, and the bit mask of filters that were not applied. Fails if a chunk of the
+    /// array is missing.
     pub(super) fn new(
         file_index: usize,
         file_len: u64,
@@ -87,7 +88,7 @@ impl Chunks {
                 shape.len()
             )));
         };
-        // With no elements per sample, a small file could claim any number of samples.
+        // If samples had zero bytes, a small file could claim any number of samples.
         if shape.is_empty() || shape[1..].contains(&0) {
             return Err(Error::in_source(format!("an array of shape {shape:?} has samples of zero bytes")));
         }

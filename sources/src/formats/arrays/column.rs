@@ -51,9 +51,9 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// The array starts at `offset`, and `len` is the number of bytes that the file stores for it.
-    /// Fails if the shape and the element type imply a different size, or if samples have no
-    /// elements.
+    /// The array starts at byte `offset` of the file, and `len` is the number of bytes that the
+    /// file stores for it. Fails if the shape and the element type imply a different size, or if
+    /// samples have zero bytes.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
@@ -105,8 +105,8 @@ impl Column {
         self.shape.first().copied()
     }
 
-    /// Returns the file index and the byte range of a sample, or `None` unless it is contiguous in
-    /// a file.
+    /// Returns the file index and the byte range of a sample. Returns `None` if the array is in
+    /// memory or in chunks.
     pub(super) fn byte_range(&self, index: usize) -> Option<(u32, Range<u64>)> {
         let Storage::File { file_index, offset } = self.storage else { return None };
         let start = offset + (index * self.sample_size()) as u64;
@@ -114,13 +114,15 @@ impl Column {
     }
 
     fn sample_size(&self) -> usize {
-        // Cannot overflow: `check` or `Chunks::new` has limited the size of the array.
+        // Cannot overflow: `check` or `Chunks::new` has limited the size of an array that has
+        // samples.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
-    /// memory map if possible, and appended to `buffer` if not. `prefetch_index` is the prefetch
-    /// index of these bytes, or `None` if they are not prefetched. Panics if `index` is not less
+    /// Returns the elements of sample `index`, converted to the type of [`Dtype::element`] in
+    /// native byte order. Bytes that need no conversion are borrowed if they are in a memory map or
+    /// in [`Storage::Memory`]; all others are appended to `buffer`. `prefetch_index` is the
+    /// prefetch index of these bytes, or `None` if they are not prefetched. `index` must be less
     /// than [`len`](Column::len).
     pub(super) fn read_sample<'a>(
         &'a self,
@@ -206,7 +208,7 @@ impl Heap {
         let start =
             self.base_offset.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();
-        // The heap's header consists of a signature, a version and a length.
+        // The heap's header contains a signature, a version, and the size of the heap at offset 8.
         let header = file.get(start, 16, &mut scratch)?;
         let is_heap = header.starts_with(b"GCOL\x01") && header.len() == 16;
         let size = if is_heap { u64::from_le_bytes(*header[8..].first_chunk().expect("16 bytes")) } else { 0 };
@@ -214,7 +216,8 @@ impl Heap {
         let (end, mut offset) =
             (end.ok_or_else(|| damaged(&format!("there is no heap at address {address}")))?, start + 16);
         while offset + 16 <= end {
-            // An object's header consists of an index, a reference count and a length.
+            // An object's header contains an index, a reference count, and the size of the object
+            // at offset 8.
             let header = file.get(offset, 16, &mut scratch)?;
             let object_index = u16::from_le_bytes(*header.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*header[8..].first_chunk().expect("16 bytes"));
@@ -231,7 +234,8 @@ impl Heap {
                 let range = offset + 16..offset + 16 + u64::from(len);
                 return file.read_range(None, range, buffer).map_err(|e| e.at_path(&file.path));
             }
-            // Objects are aligned relative to the start of the heap, which may be at any offset.
+            // Objects are aligned to 8 bytes from the start of the heap, which may be at any
+            // offset.
             offset = start + (next - start).next_multiple_of(8);
         }
         Err(damaged("the heap does not contain the object"))

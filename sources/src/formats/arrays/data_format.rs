@@ -68,7 +68,7 @@ pub(crate) const HDF5: DataFormat = DataFormat {
 };
 
 /// Maximum number of `.npy` files in a folder of arrays. A sample has at most 16 fields, so a
-/// folder with many more files is not a dataset of arrays.
+/// folder with many more files, even if they belong to several splits, is not a dataset of arrays.
 const MAX_ARRAYS: usize = 64;
 
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {

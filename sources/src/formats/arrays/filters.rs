@@ -46,7 +46,8 @@ impl Filter {
         }
     }
 
-    /// Decompression produces at most `limit` + 1 bytes.
+    /// Reverts the filter. Decompression produces at most `limit` + 1 bytes, so that the caller can
+    /// detect output that is too long.
     pub(super) fn undo(self, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>> {
         match self {
             Filter::Deflate => inflate(&bytes, limit),
@@ -68,7 +69,7 @@ fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
 
 /// Decompresses data in LibLZF's format. A control byte `c` below 32 is followed by `c + 1` literal
 /// bytes. Any other control byte starts a copy of earlier output, with a length of three bits and a
-/// backward distance of thirteen bits.
+/// backward distance of thirteen bits. The byte after a length of 7 is added to the length.
 fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::in_source(format!("invalid LZF data: {what}"));
     let mut out = Vec::new();
@@ -121,7 +122,7 @@ fn strip_checksum(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Computes the checksum over big-endian words, as HDF5 does.
+/// Computes the checksum over big-endian 16-bit words, as HDF5 does.
 fn fletcher(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut one, mut two) = (0_u32, 0_u32);

@@ -42,7 +42,8 @@ impl Source for MetadataReader {
     }
 }
 
-/// The name of an array in a group is its path.
+/// Returns the arrays that `selector` selects. The name of an array is its path, such as
+/// `group/images`. A panic of the parser becomes an error.
 pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| read_columns(file, file_index, selector)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
@@ -148,7 +149,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     Ok(column)
 }
 
-/// Returns the element type. For variable-length values, also returns the heap that contains them.
+/// Returns the element type. For variable-length values, also returns the heaps that contain them.
 fn element_type(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;

@@ -7,15 +7,15 @@ use crate::machine::bytes::Bytes;
 use crate::values::Npy;
 use crate::values::elements::Dtype;
 
-/// Maximum size of a header, in bytes. Only the headers of structured types, which are not
-/// supported, are longer.
+/// Maximum size of a header, in bytes. NumPy writes longer headers for some structured types, which
+/// are not supported.
 const MAX_HEADER_BYTES: u64 = 128 << 10;
 
 /// Maximum total size of the arrays that are decompressed from one archive, in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 4 << 30;
 
 /// Returns the element type, the shape, and the offset of the elements from the start of the
-/// header.
+/// header. `start` begins with the header.
 fn parse_header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
@@ -36,7 +36,7 @@ fn parse_header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
 }
 
 /// Reads the description of an array in a file. `offset` is the offset of its `.npy` header, and
-/// `len` the size of header and elements in bytes.
+/// `len` is the total size of the header and the elements, in bytes.
 fn column_in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
     let (dtype, shape, start) =
@@ -48,8 +48,7 @@ pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<
     column_in_file(bytes, &name, file_index, 0, bytes.len())
 }
 
-/// Compressed arrays are decompressed into memory. Samples of uncompressed arrays are read from the
-/// file.
+/// Compressed arrays are decompressed into memory. Uncompressed arrays stay in the file.
 pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let members = zip::list_members(bytes)?;
     let column_name = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();

@@ -70,7 +70,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelec
     Ok(columns)
 }
 
-/// Returns the element type called `name`. Types that NumPy lacks have the kind `V`, which is not
+/// Returns the element type called `name`. All other types have the kind `V`, which is not
 /// supported.
 fn dtype_from_name(name: &str) -> Dtype {
     let (kind, size) = match name {

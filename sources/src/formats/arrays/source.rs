@@ -39,37 +39,40 @@ use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
 ///
 /// **Columns.** Each array is a column. The image array has the type `uint8` and the shape (n,
 /// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
-/// channels. If several arrays could contain the images, such as `float32` images and `uint8`
-/// masks, opening fails with an error that asks you to choose one. The label array is called
-/// `label`, `labels`, `target`, `y`, ... and contains one integer per sample. Other arrays become
-/// fields called `<name>.npy`, and may have up to three axes per sample. Scalars are ignored. The
-/// key of a sample is its index.
+/// channels. An array with a common name, such as `images` or `x`, takes precedence. If the choice
+/// is ambiguous, as with `float32` images and `uint8` masks, opening fails with an error that asks
+/// you to choose an array. The label array is called `label`, `labels`, `target`, `y`, ... and
+/// contains one integer per sample. Other arrays of numbers become fields called `<name>.npy`, and
+/// may have up to three axes per sample. Arrays without axes are ignored. The key of a sample is
+/// its index.
 ///
 /// **Splits.** The dataset has splits if every array name begins or ends with the name of a split
 /// such as `train`, `val` or `test`, as in `train_images` or `x_test`. To select a split, append
 /// its name to the path: `pathmnist.npz/train`.
 ///
-/// **Checksums.** Opening a local `.npz` or `.pt` archive verifies the checksums of up to 256 MiB
-/// of uncompressed arrays.
+/// **Checksums.** Opening an `.npz` archive verifies the checksums of its compressed arrays.
+/// Opening a local `.npz`, `.pt` or `.pth` archive also verifies the checksums of up to 256 MiB of
+/// uncompressed arrays.
 ///
-/// **Memory.** Local files are memory-mapped, and reading a sample touches only the bytes of that
-/// sample. Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4
-/// GiB, which the loader's memory plan does not include. For large arrays, use `numpy.savez`
-/// instead of `savez_compressed`.
+/// **Memory.** Local files are memory-mapped by default. Reading a sample accesses only the bytes
+/// of that sample, except in chunked HDF5 arrays. Opening an `.npz` archive decompresses its
+/// compressed arrays into memory, up to 4 GiB. The loader's memory plan does not include this
+/// memory. For large arrays, use `numpy.savez` instead of `savez_compressed`.
 ///
 /// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
 /// to the byte order of this machine.
 ///
 /// **HDF5.** Arrays may be contiguous, compact or chunked, with the filters gzip, LZF, shuffle and
-/// fletcher32. Chunks are decoded as a whole, and each array caches up to 32 MiB of decoded chunks,
-/// or one chunk if it is larger. The loader's memory plan counts these caches as memory of the
-/// source. Variable-length values may be encoded images, bytes or text. Text in a column called
-/// `label` is the name of the sample's class.
+/// fletcher32. Chunks are decoded as a whole. For each loader, an array caches up to 32 MiB of
+/// decoded chunks, or one chunk if a chunk is larger. If the file is local, the loader's memory
+/// plan counts these caches as memory of the source. Variable-length values may be encoded images,
+/// bytes or text. Text in a label column is the name of the sample's class.
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements other
-/// than numbers, booleans and variable-length HDF5 values. The pickle in a `.pt` file never
-/// executes code. Opening fails and names the type if the pickle contains an object of an
-/// unsupported class, or if a selected column is neither a tensor nor a list of integers.
+/// than integers, `float16`, `float32`, `float64`, booleans and variable-length HDF5 values.
+/// Reading the pickle in a `.pt` file executes no code. Opening fails if the pickle contains an
+/// object of an unsupported class, or if a selected column is neither a tensor nor a list or tuple
+/// of integers.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
@@ -114,14 +117,14 @@ fn kind_of(path: &Path) -> Result<&'static str> {
 }
 
 impl Arrays {
-    /// Opens the arrays at `path`, a folder of `.npy` files, or a file in the format that its
-    /// extension names.
+    /// Opens the arrays at `path`: a folder of `.npy` files, or a file whose extension names its
+    /// format.
     ///
     /// # Errors
     /// If a file is missing, damaged or of an unknown format, if there are several splits or no
     /// samples, or if the arrays have different numbers of samples. Also fails if an array has an
-    /// unsupported element type, memory order or number of axes, or if several arrays could contain
-    /// the images.
+    /// unsupported element type, memory order or number of axes, or if the choice of the image
+    /// array is ambiguous.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
@@ -274,7 +277,8 @@ fn open_columns(
     Ok((vec![file], columns))
 }
 
-/// An `.npy` file contains one array, which is called `name`.
+/// `name` is the name of the array in an `.npy` file. Files in other formats contain the names of
+/// their arrays.
 fn read_columns(file: &Arc<OpenFile>, kind: &str, name: &str, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
@@ -341,7 +345,7 @@ fn read_row<'a>(
     columns.into_iter().enumerate().map(cell).collect()
 }
 
-/// The memory that a loader has granted to the chunk caches, until this value is dropped.
+/// Memory that a loader has granted to the chunk caches. Dropping this value ends the grants.
 #[cfg(feature = "hdf5")]
 struct CacheGrants {
     _grants: Vec<Grant>,

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::storage::splits::common_split_name;
 
-/// Splits an array name such as `train_images` or `x_test` into the split and the remaining name.
+/// Divides an array name such as `train_images` or `x_test` into the split and the remaining name.
+/// Returns `None` if neither the first nor the last word is a common split name.
 fn split_of(name: &str) -> Option<(&'static str, &str)> {
     let separators = ['_', '-', '.', '/'];
     let first = name.split_once(separators).and_then(|(word, rest)| Some((common_split_name(word)?, rest)));
@@ -12,7 +13,7 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
 
 /// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
 /// array, and its name without the split. If any array name contains no split, the dataset has no
-/// splits, and all arrays are selected.
+/// splits: requesting one is an error, and all arrays are selected.
 pub(super) fn select_split_arrays(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();

@@ -53,10 +53,10 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Names the tensors. Those in a dict have the names of their keys. A single tensor is called
-    /// `image`. In a tuple or list, the only tensor with more than two axes is called `image`, the
-    /// only tensor or list with a single axis is called `label`, and all other items are named by
-    /// their index.
+    /// Returns the name and the ID of each array. In a dict, the key is the name. A single tensor
+    /// is called `image`. In a tuple or list, `image` is the tensor with more than two axes, and
+    /// `label` is the tensor with one axis or the list, provided that there is only one candidate.
+    /// All other items are named by their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

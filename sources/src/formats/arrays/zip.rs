@@ -35,7 +35,8 @@ const MAX_END_BYTES: u64 = END_BYTES + 65_535;
 /// Maximum compression ratio of deflate.
 const MAX_RATIO: u64 = 1032;
 
-/// Lists the members in directory order. The data of every member is inside the archive.
+/// Lists the members in directory order. Fails if the data of a member extends past the end of the
+/// archive.
 pub(super) fn list_members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
     let (start, size) = archive.find_directory()?;
@@ -103,8 +104,8 @@ pub(super) fn read_member(bytes: &dyn Bytes, member: &Member, max_len: u64) -> R
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut remaining, mut offset) = (stored, member.offset);
-    // Read one MiB at a time. If the file is not mapped, the compressed bytes are thus never all in
-    // memory.
+    // Read one MiB at a time, so that an unmapped file does not need memory for all compressed
+    // bytes.
     let pieces = std::iter::from_fn(|| {
         let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {
@@ -150,7 +151,7 @@ pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> 
     Ok(())
 }
 
-/// Maximum number of bytes per archive that are verified on opening.
+/// Maximum number of bytes of uncompressed members that are verified when an archive is opened.
 pub(super) const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
 struct PieceReader<I> {
@@ -226,7 +227,8 @@ impl Archive<'_> {
 }
 
 /// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
-/// field, or returns `None` if it is missing.
+/// field. `values` are the size, the compressed size and the offset of the local header, in the
+/// order of the extra field. Returns `None` if a 64-bit value is missing.
 fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
     let mut overflowed = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
     if overflowed.peek().is_none() {
