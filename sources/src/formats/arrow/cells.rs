@@ -15,8 +15,9 @@ use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::record::Found;
 
-/// Maximum size of a value as JSON, in bytes. Lists may share elements, so even a small file can
-/// describe a huge value.
+/// Approximate maximum size of a value as JSON, in bytes. Lists may share elements, so even a small
+/// file can describe a huge value. The size is checked before each element, so the last element may
+/// exceed the limit.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +44,7 @@ impl Form {
                 false => check_json(field).map(|()| Form::Json),
             },
             Kind::OneChild => Form::for_field(&field.children[0]),
-            // `Field::columns` has split all other structs into columns.
+            // `Field::columns` has split structs that are not files into columns.
             Kind::Struct if field.is_file() => {
                 let child = |name: &str| field.children.iter().position(|child| child.name == name);
                 Ok(Form::File { bytes: child("bytes").expect("it has one"), path: child("path") })
@@ -54,7 +55,8 @@ impl Form {
     }
 }
 
-/// `axes` is the number of axes outside `field`, the elements of a list.
+/// Returns whether the elements of a list, described by `field`, are numbers. `axes` is the number
+/// of list axes around the elements.
 fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
@@ -77,7 +79,8 @@ const MAX_BLOCKS: usize = 16;
 /// Maximum size of a value that is read through the block cache, in bytes.
 const MAX_CACHED_VALUE_BYTES: u64 = 64;
 
-/// Caches file blocks, because each element of a list would otherwise need a system call.
+/// Caches blocks of a file, so that small reads, such as of the elements of a nested list, do not
+/// need one system call each.
 #[derive(Default)]
 pub(super) struct BlockCache(RefCell<CachedBlocks>);
 
@@ -86,8 +89,8 @@ type CachedBlocks = (ArrayVec<(Range<u64>, Vec<u8>), MAX_BLOCKS>, usize);
 
 impl BlockCache {
     /// Calls `read` with the `len` bytes at `offset` of a file that ends at `end`. `len` is at most
-    /// the size of a block. `load` returns the bytes in a range of the file, or nothing if the file
-    /// is mapped.
+    /// the size of a block. `load` returns the bytes in a range of the file. If the file is mapped,
+    /// `load` returns an empty vector, and `read` gets an empty slice.
     fn with_bytes<T>(
         &self,
         offset: u64,
@@ -217,7 +220,8 @@ impl<'a> CellReader<'a, '_> {
         Ok(Found::Numbers { element, shape, data })
     }
 
-    /// Converts booleans to `u8` and 16-bit floats to `f32`, and returns the new type.
+    /// Appends the values in the rows `range`. Booleans become `u8`, and 16-bit floats become
+    /// `f32`. Returns the new type.
     fn append_converted(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
         let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
         reserve(scratch, size.saturating_mul((range.end - range.start) as usize))?;
@@ -244,7 +248,8 @@ impl<'a> CellReader<'a, '_> {
         }
     }
 
-    /// Returns start and end of the variable-length value in `row`, which are at most `limit`.
+    /// Returns the start and the end of the variable-length value in `row`: byte offsets for bytes
+    /// and text, or element indices for lists. Fails if the end exceeds `limit`.
     fn value_range(self, field: &Field, is_large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
         let buffer = field.first_buffer + 1;
         let (start, end) = if is_large {
@@ -336,7 +341,8 @@ impl<'a> CellReader<'a, '_> {
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// Fails if the buffer does not contain the `len` bytes at `offset`.
+    /// Returns the offset in the file of byte `offset` of the buffer. Fails if the buffer does not
+    /// contain the `len` bytes at `offset`.
     fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
         let (start, buffer_len) = self.batch.buffers[buffer];
         match offset.checked_add(len) {

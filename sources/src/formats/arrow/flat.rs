@@ -1,13 +1,14 @@
 //! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if an offset points outside the buffer. Fields that are absent have their
-//! default value.
+//! Methods return `None` if an offset points outside the buffer. Absent fields have their default
+//! values.
 
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     start: usize,
-    /// Start and length of the vtable: the offset of each field from the start of the table.
+    /// Start and length in bytes of the vtable, which contains the offset of each field from the
+    /// start of the table.
     vtable: (usize, usize),
 }
 
@@ -39,8 +40,8 @@ impl<'a> Table<'a> {
         is_inside.then_some(Table { buffer, start: offset, vtable: (start, len) })
     }
 
-    /// Returns the offset of field `index`, or `Some(None)` if the field is absent. Returns
-    /// `None` if the vtable is out of bounds.
+    /// Returns the offset of field `index` in the buffer, or `Some(None)` if the field is absent.
+    /// Returns `None` if the offset is invalid.
     fn field_offset(&self, index: usize) -> Option<Option<usize>> {
         let (start, len) = self.vtable;
         let offset = 4 + 2 * index;

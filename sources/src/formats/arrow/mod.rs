@@ -1,5 +1,5 @@
-//! Reads Arrow files in the streaming or the file format, which the Hugging Face `datasets` library
-//! writes.
+//! Reads Arrow files in the streaming or the file format, including the datasets that the Hugging
+//! Face `datasets` library writes.
 
 mod cells;
 mod data_format;

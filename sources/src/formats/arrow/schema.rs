@@ -6,8 +6,8 @@ use crate::model::value::Element;
 const MAX_DEPTH: usize = 16;
 /// Maximum number of columns, including nested columns.
 const MAX_FIELDS: usize = 4096;
-/// Maximum total length of all names, in bytes. Columns may share a table, so even a small file can
-/// claim many long names.
+/// Maximum total length of all names, in bytes. Columns may share a FlatBuffers table, so even a
+/// small file can claim many long names.
 const MAX_NAME_BYTES: usize = 1 << 20;
 const MAX_METADATA_ENTRIES: usize = 4096;
 
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     Struct,
     /// A struct that is read as one of its children.
     OneChild,
-    /// An unsupported layout, with this number of buffers per column.
+    /// An unsupported layout. A column has `buffer_count` buffers per batch.
     Unsupported {
         name: &'static str,
         buffer_count: usize,
@@ -94,8 +94,8 @@ impl Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Returns whether `datasets` stores files in this struct: it has `bytes`, and optionally
-    /// `path`.
+    /// Returns whether this struct is a file, as `datasets` stores it: the children are `bytes` and
+    /// optionally `path`.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let has_path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -204,8 +204,9 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Returns the layout of `field`, or `None` if the table is damaged. The codes are those of the
-/// union `Type` in Arrow's `Schema.fbs`. The field must not be dictionary-encoded.
+/// Returns the layout of `field`, or `None` if the table is damaged or its type is unknown. The
+/// type codes are defined by the union `Type` in Arrow's `Schema.fbs`. The field must not be
+/// dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, type_table) = (field.byte(2)?, field.table(3)?);
     // If the table is absent, all its fields have their default values.
@@ -259,8 +260,8 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// Returns a schema in which all columns share one table, called `name`, and all metadata
-    /// entries share one entry, with the key `key`.
+    /// Returns a schema with `fields` columns and `entries` metadata entries. All columns share one
+    /// table with the name `name`, and all metadata entries share one table with the key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short =

@@ -44,14 +44,15 @@ const SPLITS_FILE: &str = "dataset_dict.json";
 /// of its bytes, the path is relative to the folder of the Arrow file, and must not point outside
 /// it unless [`TableOptions::image`] names the column.
 ///
-/// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
-/// to `f32`, booleans, which are converted to `u8`, nested values, which are converted to JSON, and
-/// images that are stored as paths.
+/// **Zero-copy.** If the file is memory-mapped, most fields borrow from the map. Four kinds of
+/// fields are copied: 16-bit floats become `f32`, booleans become `u8`, some nested values become
+/// JSON, and images that are stored as paths are read from their files.
 ///
 /// **Not supported**: dictionaries, decimals, unions, intervals, run-length encoded values, list
-/// views, columns of the type null, and bytes inside nested values. Columns of these types are
-/// ignored with a warning, unless they were selected explicitly, which is an error. Opening also
-/// fails if a file contains binary or string views or, like Feather files, compressed batches.
+/// views, columns of the type null, and bytes inside nested values. By default, columns of these
+/// types are ignored with a warning. Selecting one of them explicitly is an error. Opening also
+/// fails if a file contains binary or string views, or compressed batches, as in most Feather
+/// files.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
@@ -103,8 +104,8 @@ impl Arrow {
     /// files.
     ///
     /// # Errors
-    /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
-    /// different columns, or if a folder contains several splits.
+    /// If a file cannot be read, is damaged or is not supported, if there are no files or no rows,
+    /// if the files have different columns, or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::new())
     }

@@ -1,8 +1,8 @@
 //! Reads the message headers of a file, which contain the schema and locate each batch of rows.
 //!
-//! This module checks every length and offset in the headers once. `cells` checks the offsets of
-//! single values when it reads them. See "Serialization and Interprocess Communication (IPC)" in
-//! the Arrow columnar format specification.
+//! This module checks the lengths and offsets in the headers once, except for unsupported columns.
+//! `cells` checks the offsets of single values when it reads them. See "Serialization and
+//! Interprocess Communication (IPC)" in the Arrow columnar format specification.
 
 use std::ops::Range;
 
@@ -191,7 +191,9 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Checks that `field` has at least `expected` values, in buffers of sufficient length.
+    /// Checks that `field` has at least `expected` values, and that its validity bitmap, its
+    /// offsets and its values of fixed size are complete. Also checks its children. `has_nulls`
+    /// tells for each node whether any value is null.
     fn check(&self, field: &Field, expected: u64, has_nulls: &[bool]) -> Result<(), String> {
         let name = &field.name;
         let length = self.nodes[field.node_index];
