@@ -40,7 +40,7 @@ pub(super) enum Dtype {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Offset of the value in a sample's record, in bytes.
+    /// Offset of the field in a sample's record, in bytes.
     pub(super) offset: usize,
 }
 
@@ -92,8 +92,8 @@ impl Field {
                 return Err(Error::in_source(format!("field {index} has no name: the file is damaged")));
             }
             let kind = Kind::parse(description[0], arguments);
-            // Size and alignment of the field in a record, as in NumPy's structured types without
-            // alignment of nested records.
+            // Size and alignment of the field in a record. A record is a NumPy structured type with
+            // `align=True`, but the nested records of images, bytes and JSON are not aligned.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),

@@ -10,13 +10,14 @@ use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout, f16_to_f32};
 use crate::values::record::{ColumnType, Found};
 
-/// The fields, and the record of each sample, which contains scalars and pointers to other values.
+/// The fields, and the record of each sample. A record contains scalars and pointers to other
+/// values.
 pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
     records: Vec<u8>,
     record_size: usize,
-    /// Offset and length of each allocation, sorted by offset.
+    /// Offset and length of each allocation in bytes, sorted by offset.
     allocations: Vec<(u64, u64)>,
 }
 
@@ -36,7 +37,8 @@ impl BetonLayout {
         &self.records[row * self.record_size + field.offset..][..self.record_size - field.offset]
     }
 
-    /// Returns offset and length of a value, or `None` if the record itself contains the value.
+    /// Returns the offset and the length of a value in the file, in bytes, or `None` if the record
+    /// itself contains the value.
     fn value_location(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");
@@ -61,8 +63,9 @@ impl BetonLayout {
         Ok(Some(location))
     }
 
-    /// Returns the smallest byte range that contains all values of `row` outside its record. Fails
-    /// if the range is not inside `data` or is longer than `page_size` bytes.
+    /// Returns the start and the end of the smallest byte range that contains all values of `row`
+    /// outside its record. The range is empty if the record contains all values. Fails if the range
+    /// is not inside `data` or is longer than `page_size` bytes.
     pub(super) fn value_span(&self, row: usize, data: &Range<u64>, page_size: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {
