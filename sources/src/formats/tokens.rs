@@ -112,8 +112,9 @@ struct Windows {
 
 impl Windows {
     /// Returns the bytes in `range` of `map`, a map of `file`, or `None` if the pages cannot be
-    /// loaded or the file has been truncated. The system calls that detect this take longer than
-    /// the copy, so each chunk is loaded only once, and the file is checked only occasionally.
+    /// loaded or a check finds that the file has been truncated. The system calls for this take
+    /// longer than the copy. A chunk is therefore loaded only once, and the length of the file is
+    /// checked only once per [`READS_PER_CHECK`] reads.
     fn load_range<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let reads = self.reads.load(Relaxed);
         self.reads.store(reads.wrapping_add(1), Relaxed);
@@ -140,10 +141,11 @@ impl TokenFile {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
-    ///   range, if a file contains tokens of a different type, or if this machine is big-endian.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or
-    ///   if a file is damaged.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is not between
+    ///   1 and 16,777,216, if a file contains tokens of a different type, or if this machine is
+    ///   big-endian.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, if
+    ///   a folder contains no token files, or if a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
         Self::open_with(path, kind, (length, stride), true)
     }
@@ -199,7 +201,8 @@ pub(super) struct TokenRange {
     pub(super) count: u64,
 }
 
-/// `index` finds the samples of a file. Fails on big-endian machines.
+/// Opens the token files at `path`. `index` finds the samples of a file. Fails on big-endian
+/// machines.
 pub(super) fn open_files<T>(
     path: &Path,
     kind: TokenType,
@@ -317,14 +320,15 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     if halves.len() < 64 {
         return Ok(());
     }
-    // Whether most words at odd (or even) positions could be the upper half of a plausible 32-bit
-    // token.
+    // Returns whether most words at odd (`odd` is 1) or even (`odd` is 0) positions could be the
+    // upper half of a plausible 32-bit token.
     let are_plausible_upper_halves = |odd: usize| {
         let is_small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < MIN_IMPLAUSIBLE_TOKEN >> 16;
         2 * halves.iter().skip(odd).step_by(2).filter(is_small).count() > halves.len() / 2
     };
     let largest = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
-    // The upper half of a 32-bit token is zero below 2^16, and small in other plausible tokens.
+    // The upper half of a 32-bit token is zero if the token is below 2^16, and small in other
+    // plausible tokens.
     let looks_like_u32 =
         (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_plausible_upper_halves(0));
     match kind {
@@ -341,7 +345,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     }
 }
 
-/// Appends `number` in a fifth of the time of `write!`.
+/// Appends `number` in decimal. This takes about a fifth of the time of `write!`.
 fn push_decimal(text: &mut String, mut number: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();

@@ -72,10 +72,10 @@ impl Options {
 
     /// Sets whether files may be memory-mapped. The default is `true`.
     ///
-    /// With `false`, a file that changes while it is read causes an error rather than a signal such
-    /// as SIGBUS. Tar shards are opened with [`Tar::open_unmapped`](crate::Tar::open_unmapped),
-    /// which documents the cost. Folders never map files. Opening an LMDB database fails, because
-    /// its library always maps the file.
+    /// With `false`, a file that is truncated while it is read causes an error rather than a signal
+    /// such as SIGBUS. Tar shards are opened with
+    /// [`Tar::open_unmapped`](crate::Tar::open_unmapped), which documents the cost. Folders never
+    /// map files. Opening an LMDB database fails, because its library always maps the file.
     #[must_use]
     pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;

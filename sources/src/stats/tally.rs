@@ -65,7 +65,8 @@ impl Count {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Adds one. Only one thread may call this method, because the addition is not atomic.
+    /// Adds one. Only one thread may change a counter that this method changes, because the
+    /// addition is not atomic.
     #[inline]
     pub fn bump(&self) {
         bump(&self.0, 1);
@@ -164,7 +165,7 @@ impl StageStats {
     }
 
     /// Returns the quantile `q` (from 0 to 1) of the times, in seconds. The estimate is the middle
-    /// of the quantile's bucket.
+    /// of the bucket that contains the quantile. Returns 0 if there are no entries.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;

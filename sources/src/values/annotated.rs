@@ -160,8 +160,9 @@ pub(crate) fn below(name: &str) -> Result<()> {
 }
 
 /// Checks that a box lies within its image and that its edges are in order. Datasets round
-/// coordinates, so an edge may lie outside the image by up to `pixel` or 1% of the width or
-/// height, whichever is larger. `field::Boxes` uses the same tolerance.
+/// coordinates, so an edge may lie outside the image by up to `pixel` or 1% of the width or height,
+/// whichever is larger. All lengths are in the unit of the coordinates. `field::Boxes` uses the
+/// same tolerance.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, image_side) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(image_side / 100.0);

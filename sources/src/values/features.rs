@@ -14,7 +14,7 @@ use crate::options::Options;
 /// Maximum size of `dataset_info.json`, in bytes.
 const MAX_INFO: u64 = 64 << 20;
 
-/// The names and types of columns. The value is empty if they are unknown.
+/// The names and types of columns. The JSON value is null if they are unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Features(Value);
 

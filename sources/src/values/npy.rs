@@ -85,7 +85,7 @@ impl<'a> Npy<'a> {
         Npy { text: "typed numbers", kind, item_size, big_endian, fortran_order: false, shape, data, data_offset: 0 }
     }
 
-    /// Returns the text of the header, truncated for a message.
+    /// Returns the first 120 characters of the header's text, for a message.
     pub fn header_for_message(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
@@ -96,7 +96,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Finds the element type in the header. Returns its letter, its size in bytes, and whether it is
-/// big-endian. Returns `None` if it is not a simple type, such as `'<f4'`.
+/// big-endian. Returns `None` if the type is not simple. An example of a simple type is `'<f4'`.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {

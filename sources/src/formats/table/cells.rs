@@ -6,7 +6,7 @@ use std::ops::Range;
 pub(super) enum CellKind {
     /// The row has no value for the column, or the value is `null`.
     Missing,
-    /// Text or a number.
+    /// Text, a number or a Boolean.
     Text,
     /// A JSON list or object.
     Json,

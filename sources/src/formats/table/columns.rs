@@ -29,7 +29,7 @@ pub(super) struct Columns {
     pub(super) fields: Vec<Field>,
     /// The name of each vector field, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
-    /// The content of the messages about a sample without an image or a label.
+    /// Text for the error messages about samples without an image or a label.
     pub(super) hints: MessageHints,
 }
 
@@ -126,8 +126,8 @@ fn contains_paths(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result
 }
 
 impl Columns {
-    /// `first_values[i]` is the first value of column `i`, and `first_texts[i]` its first few
-    /// texts.
+    /// `first_values[i]` is the first value of column `i`, and `first_texts[i]` contains its first
+    /// few texts. `is_file` returns whether a path relative to the root folder is a file.
     pub(super) fn new(
         names: Vec<String>,
         first_values: &[Option<(CellKind, String)>],
@@ -192,7 +192,8 @@ impl Columns {
         self.check()
     }
 
-    /// Omits the image, and the extensions of field names, which depend on the row.
+    /// Iterates over the names of all fields except the image, without their extensions, which
+    /// depend on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let stem_len = |name: &'_ str| name.len() - ".txt".len();
         let path_columns = self.path_columns.iter().map(|(_, stem)| &**stem);

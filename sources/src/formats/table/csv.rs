@@ -18,7 +18,7 @@ pub(super) struct Csv {
 
 /// Why parsing a row ended.
 pub(super) enum RowEnd {
-    /// The row is complete, and the next row starts at this offset.
+    /// The row is complete, and ends at this offset.
     Complete(usize),
     EndOfText,
     /// The text ends inside a quoted cell. [`Csv::check_quotes`] finds the start of the cell.
@@ -30,7 +30,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Returns the first comma, semicolon or tab in `header`, or a comma if it contains none.
+    /// Returns the delimiter of a table with this header: a comma if `header` contains one,
+    /// otherwise a semicolon, otherwise a tab. Returns a comma if `header` contains none of them.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

@@ -3,19 +3,21 @@
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
+/// Splits off the extension, without the dot. Strips a leading `./`.
 pub(super) fn split_extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Returns whether a path has the extension of an image format or of NumPy files.
+/// Returns whether a path has the extension of an image format or `.npy`.
 pub(super) fn has_known_extension(path: &str, formats: &[Format]) -> bool {
     let extension = split_extension(path).1;
     format::field_for_extension(extension, formats).is_some() || extension.eq_ignore_ascii_case("npy")
 }
 
-/// Finds the image extension that the paths `values` omit: the extension that turns them into paths
-/// of existing files. Includes the dot. Fails if several extensions match.
+/// Finds the image extension that the paths `values` omit. Returns the extension, with its dot,
+/// that turns some of these paths into paths of existing files, or `None` if no extension does.
+/// Fails if several extensions match.
 pub(super) fn find_extension(
     values: &[String],
     is_file: impl Fn(&str) -> Result<bool>,

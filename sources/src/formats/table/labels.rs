@@ -9,9 +9,9 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, is_missing, parse_integer};
 
 impl Table {
-    /// Determines the labels and the classes. If the values of the label column are not labels,
-    /// fails if the user specified the column (`is_requested`); otherwise, the column becomes a
-    /// field.
+    /// Determines the labels and the classes. If the values of the label column are not labels, the
+    /// column becomes a field. If the user specified the column (`is_requested`), this case is an
+    /// error.
     pub(super) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,

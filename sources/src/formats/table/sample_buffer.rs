@@ -8,7 +8,7 @@ use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
 /// A reusable buffer with the key, the names and the contents of one sample, back to back. The
-/// buffer keeps its length between samples, so that its memory is zeroed only once.
+/// `Vec` keeps its length between samples, so that memory is zeroed only when the `Vec` grows.
 pub(super) struct SampleBuffer<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -33,7 +33,8 @@ impl<'b> SampleBuffer<'b> {
         range
     }
 
-    /// `path` is the range of the buffer that contains the file's path.
+    /// Appends the content of a file, and returns its range in the buffer. `path` is the range of
+    /// the buffer that contains the file's path.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("paths and names are UTF-8");
         let mut file = file::open(path)?;
@@ -56,6 +57,6 @@ pub(super) struct SampleRanges<'t> {
 
 pub(super) enum Name<'t> {
     Static(&'t str),
-    /// Built from the row, and stored at this range of the buffer.
+    /// A name that is built for the row, and stored in this range of the buffer.
     InBuffer(Range<usize>),
 }

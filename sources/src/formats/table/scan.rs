@@ -7,7 +7,8 @@ use crate::error::{Error, push};
 /// Maximum number of columns. In JSON Lines, every key in any row is a column.
 const MAX_COLUMNS: usize = 4096;
 
-/// Maximum number of texts per column that decide whether the column contains paths.
+/// Maximum number of texts per column that are examined to find out whether the column contains
+/// paths.
 pub(super) const MAX_TEXTS_PER_COLUMN: usize = 32;
 
 pub(super) struct TableScan {
@@ -20,9 +21,9 @@ pub(super) struct TableScan {
     pub(super) malformed_count: usize,
 }
 
-/// Fails, with the offset in the text and the cause, if a quote is malformed or unterminated,
-/// because it would merge the rows that follow. Also fails if there are more than `MAX_COLUMNS`
-/// columns, because every column slows down every row.
+/// Scans all rows. Fails if a quote is malformed or unterminated, because it would merge the rows
+/// that follow. Also fails if there are more than `MAX_COLUMNS` columns, because every column slows
+/// down every row. The error contains an offset in the row's text, and the cause.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<TableScan, (usize, Error)> {
     let (names, row_starts, first_values, first_texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan =

@@ -57,16 +57,20 @@ use crate::values::record::Labels;
 /// column that is detected by its name or content, paths must stay inside this folder: reading a
 /// sample with an absolute path or a `..` fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
-/// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the
-/// `image_id,label` columns. The first 32 paths are checked. If at least one path without an
-/// extension matches a file with exactly one extension added, this extension is appended to all
-/// such paths in the column.
+/// are read. A file may have up to 2 GiB.
+///
+/// **Omitted extensions.** Paths may omit the image extension, as in many tables with the columns
+/// `image_id,label`. For each of the first 32 paths that has no image extension and does not name a
+/// file, opening tries the extensions of all image formats. If files exist for exactly one
+/// extension, this extension is appended to all paths of the column that have neither an image
+/// extension nor `.npy`. If files exist for several extensions, opening fails.
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
-/// follow the closing quote. If anything else follows, rows could be merged, so opening fails with
-/// an error that states the line in which the cell starts. In unquoted cells, quotes are ordinary
-/// characters. Python's `csv` with `strict=True` has the same rules.
+/// follow the closing quote. A quote that is never closed, or that is followed by anything else,
+/// could merge rows. Opening then fails with an error that states the line in which the cell
+/// starts. In unquoted cells, quotes are ordinary characters. Python's `csv` with `strict=True` has
+/// the same rules.
 ///
 /// **Columns.** Opening fails if the table has more than 4,096 columns.
 ///
@@ -76,14 +80,15 @@ use crate::values::record::Labels;
 ///
 /// **Object stores.** The table and its files may be in an object store. Paths are then relative to
 /// the URL of the table's folder, or to [`TableOptions::root`]. A column that you name with an
-/// option may also contain URLs. Opening lists the files once, and loaders prefetch them.
+/// option may also contain URLs. Opening lists the folder that contains the files, and loaders
+/// prefetch the files.
 ///
 /// **Memory.** The text of the table and 8 bytes per row stay in memory. Opening parses the text
-/// once, and at least once more if there is a label column. Each row is parsed again when it is
-/// read.
+/// once, at least once more if there is a label column, and once more if the files are in an object
+/// store. Each row is parsed again when it is read.
 pub struct Table {
     pub(super) file: PathBuf,
-    /// The folder to which paths are relative, with a trailing `/`.
+    /// The folder to which paths are relative, with a trailing `/`. Empty for the current folder.
     root: String,
     text: String,
     pub(super) row_starts: Vec<usize>,
@@ -200,13 +205,13 @@ impl Table {
         Ok(())
     }
 
-    /// An empty path means the current folder, and is shown as `.`.
+    /// Returns the root folder for messages. The current folder is shown as `.`.
     fn display_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
-    /// Returns whether the path in `cell` points outside the folder, unless an option names
-    /// `column`.
+    /// Returns whether the path in `cell` points outside the root folder. Always returns false for
+    /// a column that an option names.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
         let is_outside = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
@@ -251,7 +256,8 @@ impl Table {
         extension.filter(|_| !has_known_extension(cell, &self.formats)).map_or("", |(_, extension)| extension)
     }
 
-    /// Splits off the extension, even if the cell omits it.
+    /// Splits the path in `cell` into the sample's key and the extension, without the dot. If the
+    /// cell omits its extension, returns the extension that is appended to the column's paths.
     pub(super) fn split_path<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
             "" => split_extension(cell),
@@ -328,21 +334,21 @@ impl TableOptions {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8, if a
-    ///   quote is invalid, or if there are more than 4,096 columns. Except for an empty text, the
-    ///   error contains the line.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty, is not UTF-8 or
+    ///   contains a zero byte, if a quote is invalid, or if there are more than 4,096 columns.
+    ///   Except for an empty text, the error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the options contradict each other or do
-    ///   not fit the table. For example, the table may lack a column that the options name, two
-    ///   columns may have the same name or would become the same field, the columns would become
-    ///   more than 16 fields, the maximum per sample, the label column that the options name may
-    ///   contain no labels, or two labels such as `7` and `07` may denote the same integer.
+    ///   not fit the table. For example, the options name a column that the table does not have,
+    ///   two columns have the same name, the columns become more than 16 fields, the label column
+    ///   that the options name contains no labels, or two labels such as `7` and `07` denote the
+    ///   same integer.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
     /// Opens the table at `path` with additional image `formats`, and with a list of `classes` that
-    /// assigns indices to labels. Opening fails if a class is not in the list, unless
-    /// `defer_unknown_classes` is true: only reading the samples of that class fails then.
+    /// assigns indices to labels. If a class is not in the list, opening fails. If
+    /// `defer_unknown_classes` is true, reading the samples of that class fails instead.
     pub(crate) fn open_with(
         &self,
         path: &Path,
@@ -393,8 +399,8 @@ impl Source for Table {
         label
     }
 
-    /// The row's image need not exist, so that the `keys` option of `pack` can exclude samples
-    /// without one.
+    /// Does not check that the image exists, so that the `keys` option of `pack` can exclude
+    /// samples whose image is missing.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();

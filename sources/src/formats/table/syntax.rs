@@ -14,8 +14,9 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row at `start`. `names` maps a JSON key to the index of its column. Returns the
-    /// offset of the end of the row, or `None` if there are no more rows, and an error if the row
-    /// is malformed. [`check_quotes`](Syntax::check_quotes) checks the quotes on opening.
+    /// offset of the end of the row, or `None` if there are no more rows. The second value is an
+    /// error if the row is malformed. Text after a closing quote is accepted here, because
+    /// [`check_quotes`](Syntax::check_quotes) rejects it on opening.
     pub(super) fn parse_row(
         &self,
         text: &str,
@@ -39,8 +40,8 @@ impl Syntax {
         }
     }
 
-    /// Checks the quotes in the text at `row`, because an invalid quote may merge several rows. The
-    /// error is the offset of the first invalid quoted cell, and the cause.
+    /// Checks the quotes in the byte range `row` of the text, because an invalid quote may merge
+    /// several rows. The error is the offset of the first invalid quoted cell, and the cause.
     pub(super) fn check_quotes(&self, text: &str, row: Range<usize>) -> Result<(), (usize, String)> {
         match self {
             Syntax::Csv(csv) => csv.check_quotes(text.as_bytes(), row),
@@ -48,7 +49,8 @@ impl Syntax {
         }
     }
 
-    /// In a CSV file, lists are JSON, and everything else is text.
+    /// Returns the kind of a cell that contains `text`. In a CSV file, a valid JSON list is JSON,
+    /// and everything else is text.
     pub(super) fn cell_type(&self, text: &str) -> CellKind {
         let is_list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let is_json = is_list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -7,7 +7,8 @@ use crate::machine::file;
 use crate::model::store::{Location, Stores};
 use crate::storage::ahead::Remote;
 
-/// For invalid UTF-8, the error contains the line.
+/// Reads the text of the table without its byte order mark. Errors about the encoding contain the
+/// line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::parse(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,

@@ -48,8 +48,8 @@ pub(crate) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Parses octal digits surrounded by spaces or NULs. If the first byte is 0x80, the field is a
-/// big-endian binary number instead (a GNU extension).
+/// Parses octal digits surrounded by spaces or NULs. A field without digits is 0. If the first byte
+/// is 0x80, the field is a big-endian binary number instead (a GNU extension).
 fn parse_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -72,8 +72,8 @@ pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The sample's key, if a file name cannot represent it. Only this project writes and reads
-    /// this record.
+    /// The sample's key, if a file name cannot represent it. Tar files of other programs do not
+    /// contain this record.
     pub(super) key: Option<Vec<u8>>,
 }
 

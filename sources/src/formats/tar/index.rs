@@ -58,7 +58,8 @@ impl Field {
         is_in_range.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// The bytes of a link belong to a different member, which may be anywhere in the shard.
+    /// Marks the field as a link. The bytes of a link belong to a different member, which may be
+    /// anywhere in the shard.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINK_FLAG, ..self }
     }
@@ -145,13 +146,13 @@ impl Index {
     /// Builds the index of the tar in `bytes` from its headers.
     ///
     /// Follows the rules of WebDataset, with additions. The stem of a member is its path up to the
-    /// first dot of the base name. The field name is the rest of the name, in lower case, with the
-    /// [usual spelling](format::canonical_field) of an extension, such as `jpg` for `jpeg`.
+    /// first dot of the base name. The field name is the text after this dot, in lower case, with
+    /// the [usual spelling](format::canonical_field) of an extension, such as `jpg` for `jpeg`.
     /// Adjacent members with the same stem form a sample. Its key is the stem, or the
-    /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Only files and links are read, except
-    /// hidden ones and ones without an extension. A link is read as the file that it refers to, and
-    /// a hard link that has data as a file. Links whose target is not in the tar are omitted and
-    /// [counted](UnresolvedLinks).
+    /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Members other than files and links
+    /// are ignored, as are hidden files and files without an extension. A link is read as the file
+    /// that it refers to. A hard link that has data is read as a file. Links whose target is not in
+    /// the tar are omitted and [counted](UnresolvedLinks).
     ///
     /// Every size is checked against the length of `bytes` before it is used. Errors about damage
     /// contain the offset.
@@ -176,7 +177,8 @@ fn is_classes(name: &[u8]) -> bool {
     text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
 }
 
-/// A tar of `len` bytes has neither a header nor an end marker at `offset`.
+/// Returns the error for a tar of `len` bytes that ends before the header or end marker at
+/// `offset`.
 fn truncation_error(offset: u64, len: u64) -> Error {
     // This advice may be wrong: a download that was interrupted between two members looks the same.
     let hint = if len == offset {
@@ -345,8 +347,8 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Makes each link point to the bytes of its file. Removes links that lead to no file in the
-    /// tar.
+    /// Sets the location of each link to the bytes of its file. Removes links that do not lead to a
+    /// file in the tar.
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {
@@ -403,13 +405,14 @@ impl Scanner<'_> {
         index.fields.push(field);
         index.samples.last_mut().expect("the first file of a shard pushes a sample").field_end =
             index.fields.len() as u64;
-        // A repeated field, and too many fields, are not rejected here but when the sample is read,
-        // so that other samples remain readable.
+        // Repeated fields and too many fields are rejected only when the sample is read, so that
+        // other samples remain readable.
         Ok(Some(index.fields.len() - 1))
     }
 }
 
-/// Splits at the first dot of the base name. Ignores hidden files and those without an extension.
+/// Splits a path at the first dot of its base name. Returns `None` for hidden files and files
+/// without an extension.
 pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let base = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;

@@ -21,7 +21,8 @@ struct File {
 
 struct Link {
     path: String,
-    /// Path of the target, or `None` if it is outside the shard.
+    /// Path of the target, or `None` if the path is absolute, points outside the archive, or is not
+    /// UTF-8.
     target: Option<String>,
     /// Index of the link's field, or `None` if the link is not a field.
     field: Option<usize>,

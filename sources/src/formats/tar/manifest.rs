@@ -49,7 +49,8 @@ pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// Returns the manifest of a set packed to `path`, if it exists and `path` itself does not.
+/// Returns the manifest of a set that was packed to `path`, if the manifest exists and `path` does
+/// not.
 pub(super) fn find_for_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_name) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
@@ -142,7 +143,7 @@ fn is_numbered(tar: &str, stem: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns a folder's only manifest, or `None` if the folder has none.
+/// Returns a folder's only manifest, or `None` if there is no manifest. Fails if there are several.
 pub(super) fn only_manifest<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
     match manifests.len() {
         0 | 1 => Ok(manifests.pop()),
@@ -200,7 +201,7 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// Returns the set's name, if `name` is a plan, a part, or an unmerged shard.
+/// Returns the name of the set if `name` is the name of a plan, a part, or an unmerged shard.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_SUFFIX) {
         return Some(stem);

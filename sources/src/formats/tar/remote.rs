@@ -21,7 +21,8 @@ use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
 use crate::storage::ahead::Remote;
 
-/// Maximum number of threads that open shards, with one request each.
+/// Maximum number of threads that look up shards and load their indexes. Each thread sends one
+/// request at a time.
 const MAX_REQUESTS: usize = 128;
 /// Maximum number of shards that are scanned concurrently, each in chunks of [`CHUNK_BYTES`] bytes.
 /// All chunks together take at most 256 MiB.
@@ -71,8 +72,8 @@ type ShardObjects = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
 /// prefix, opens the shards of the manifest if there is one, and otherwise the `.tar` objects that
-/// are not hidden or in a subfolder. `listed` contains the objects under the prefix, or is empty if
-/// they are not known yet.
+/// are neither hidden nor in a subfolder. `listed` contains the objects under the prefix, or is
+/// empty if the prefix has not been listed.
 ///
 /// The index of a shard is loaded from the local index cache, or from the `NAME.tar.index` object
 /// next to the shard. If neither is valid, the whole shard is read once to build the index.
@@ -119,8 +120,8 @@ fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
 
 /// `urls` is the expansion of the pattern `url`.
 fn look_up_shards(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<ShardObjects>> {
-    // The Hub versions whole datasets, so a single listing ensures that all shards come from the
-    // same commit.
+    // The Hugging Face Hub versions whole datasets, so a single listing ensures that all shards
+    // come from the same commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
         let objects = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
@@ -235,9 +236,10 @@ fn manifest_entries(remote: &Remote, base: &str, name: Option<&str>, objects: &[
     shards.map_err(|e| e.at_path(format!("{base}{manifest_name}")))
 }
 
-/// Returns the index in the object next to the shard. Returns `None` if the index is damaged, too
-/// large, or for a tar of a different length, or if it cannot be read, for example without
-/// permission. Fails if the store does not respond or memory is short, because a retry may succeed.
+/// Loads the index of a shard from `index`, the object next to the shard. Returns `None` if the
+/// index is damaged or too large, if it belongs to a tar of a different length, or if the object
+/// cannot be read, for example because access is denied. Fails if the store does not respond or if
+/// memory cannot be allocated, because a retry may succeed.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX_BYTES) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -258,7 +260,8 @@ fn cached_index(shard: &Object) -> Option<Index> {
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Hashes the shard's ETag, unless it is weak and thus does not identify the bytes.
+/// Returns a hash of the shard's ETag. Returns `None` if there is no ETag or a weak one, which does
+/// not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
@@ -332,8 +335,8 @@ pub(super) fn field_span(fields: &[Field]) -> Range<u64> {
 }
 
 /// Returns the bytes of the field `name` of sample `key`. `field` is their location in the tar.
-/// `bytes` is the part of the tar that starts at offset `start`. Fails if the header before these
-/// bytes belongs to a different file.
+/// `bytes` is the part of the tar that starts at offset `start`. Fails if the header before the
+/// field is invalid or belongs to a different file.
 pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
         let offset = usize::try_from(field.offset().checked_sub(start)?).ok()?;
@@ -370,7 +373,8 @@ fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     })
 }
 
-/// Fails if the files at the fields' offsets are not the ones in the index.
+/// Reads `fields`, which belong to sample `index`, into `sample`. Fails if the tar contains
+/// different files at the offsets of the fields.
 pub(super) fn read<'a>(
     file: &OpenFile,
     index: usize,

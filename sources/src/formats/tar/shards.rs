@@ -79,8 +79,9 @@ fn brace_pattern(texts: &[String]) -> Option<String> {
         .then(|| format!("{prefix}{{{first}..{last}}}"))
 }
 
-/// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers that are
-/// padded to the width of the first number, and `{a,b}` to the items of the list.
+/// Expands braces like a shell, except that nested braces and ranges of letters are not supported.
+/// `{000..099}` expands to numbers that are padded to the width of the first number, and `{a,b}` to
+/// the items of the list.
 pub(super) fn expand_braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) = rest.split_once('}').ok_or("the pattern has an unclosed brace")?;

@@ -81,8 +81,9 @@ pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index>
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or, if
-/// `modified` is given, a different modification time.
+/// Decodes a sidecar. Returns `None` if the sidecar is damaged, or if it belongs to a tar of a
+/// different length. If `modified` is given, it must equal the second number of the sidecar: the
+/// modification time or the hash of the ETag.
 ///
 /// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
 /// be inside the tar.

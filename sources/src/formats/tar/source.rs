@@ -181,7 +181,7 @@ fn borrow_fields<'a>(
         sample.push(&names[field.name()], bytes)?;
     }
     // The files of a sample are adjacent, so one call loads all of them. The targets of links may
-    // be elsewhere, so each needs its own call.
+    // be elsewhere, so each link needs its own call.
     let mut unlinked = fields.iter().filter(|field| !field.is_linked());
     let first = unlinked.next();
     if let (Some(first), Some(last)) = (first, unlinked.next_back().or(first))

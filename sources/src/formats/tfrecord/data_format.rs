@@ -21,7 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Number of entries that are inspected in a folder. A folder may have millions of entries.
+/// Maximum number of entries of a folder that are inspected. A folder may have millions of entries.
 const MAX_INSPECTED: usize = 64;
 
 /// Returns whether the inspected entries include a TFRecord file and no subfolder.

@@ -105,9 +105,9 @@ pub(super) fn find_lists(record: &[u8], list_features: &mut BTreeSet<String>) ->
     })
 }
 
-/// Features in `list_features` become arrays or lists even if they have a single value. Appends
-/// converted values to `buffer`. Fails if a feature that is not in `list_features` has several
-/// values.
+/// Converts each feature of `record` to a cell. Features in `list_features` become arrays or lists
+/// even if they have a single value. Values that cannot be borrowed from the record are appended to
+/// `buffer`. Fails if a feature that is not in `list_features` has several values.
 pub(super) fn read_row<'a>(
     record: &'a [u8],
     list_features: &BTreeSet<String>,

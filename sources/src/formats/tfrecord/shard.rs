@@ -52,8 +52,8 @@ fn truncated(start: u64) -> Error {
 }
 
 impl Offsets {
-    /// Returns `None` for a file in an object store without a valid index, because finding its
-    /// records would mean downloading all of it.
+    /// Opens a file and finds its records. Returns `None` if the file is in an object store and has
+    /// no valid index, because finding the records would require downloading the whole file.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
             let Some(index) = storage.find(&index_path(path), MAX_INDEX_BYTES)? else { return Ok(None) };
@@ -179,8 +179,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the index is damaged or stale. An index is stale if the file's length
-/// differs from the recorded value, or its modification time differs from `modified`.
+/// Returns `None` if the index is damaged or stale. An index is stale if it records a file length
+/// other than `len`, or if `modified` is given and the index records a different modification time.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

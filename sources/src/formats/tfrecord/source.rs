@@ -34,8 +34,8 @@ use crate::values::record::{ColumnType, Found, NamedCell, Rows, Survey};
 /// **Index.** Without a valid index, opening reads the length of each record of a file to locate
 /// the records. For a file of 16 MiB or more, it stores the resulting index next to the file in
 /// `NAME.warpfeed-index`, if the folder is writable. The index is rebuilt when the size or the
-/// modification time of the file has changed. In an object store, a file with an index is read with
-/// range requests, whereas a file without an index is downloaded.
+/// modification time of the file has changed. In an object store, files are read with range
+/// requests if every file has an index. Otherwise, all files are downloaded.
 ///
 /// **Labels.** If the labels are text, opening reads all records to find the classes. In an object
 /// store, it then downloads the files.
@@ -48,7 +48,7 @@ pub struct TfRecord {
     shards: Arc<Files<Offsets>>,
     /// Name of each shard in sample keys.
     names: Vec<String>,
-    /// Features with several values in some records.
+    /// Features with several values in at least one of the records that were read on opening.
     list_features: BTreeSet<String>,
     rows: Rows,
 }
@@ -90,12 +90,14 @@ impl TfRecord {
         }
     }
 
-    /// Returns `false` if the files must be downloaded first. This is the case if the labels are
-    /// text, because finding the classes requires reading all records.
+    /// Reads some records to determine the columns. Returns `false` if the files must be downloaded
+    /// first. This is the case if they are in an object store and the labels are text, because
+    /// finding the classes requires reading all records.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let len = self.len();
         let count = len.min(MAX_SURVEYED_RECORDS);
-        // The records are evenly spaced, and include the first and the last.
+        // The records are evenly spaced, and include the first record and, if there are several,
+        // the last.
         let survey_indices: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
         let mut list_features = BTreeSet::new();
         let records = storage.in_parallel(&survey_indices, |&index| {

@@ -77,8 +77,9 @@ const CLASSES: [&str; 20] = [
 ///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message contains the file and, for an invalid annotation, usually the line.
+/// if a box extends beyond the `size` in the file by more than one pixel or 1% of the width or
+/// height, whichever is larger. The message contains the file and, for an invalid annotation,
+/// usually the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.

@@ -145,8 +145,8 @@ fn describe(value: &Yaml<'_>) -> String {
     text.chars().take(MAX_CHARS).collect()
 }
 
-/// Finds the `data.yaml` for the images in `folder`, in this folder or its parent. A YAML file with
-/// a different name is accepted if it is the only YAML file in its folder.
+/// Finds the `data.yaml` or `data.yml` of a dataset in `folder` or its parent. A YAML file with a
+/// different name is accepted if it is the only YAML file in its folder.
 pub(super) fn find_yaml(folder: &Path) -> Result<Option<PathBuf>> {
     for folder in [folder.to_owned(), folder.join("..")] {
         let mut files = Vec::new();

@@ -10,8 +10,9 @@ use crate::storage::tree::Tree;
 pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 
-/// Returns the image folder of the YOLO dataset at `folder`, if it is one. Accepts both `data`
-/// (with `data/images` and `data/labels`) and `data/images/train` (with a `data/labels/train`).
+/// Returns the image folder of the YOLO dataset at `folder`, or `None` if `folder` is not a YOLO
+/// dataset. Accepts both `data` (with `data/images` and `data/labels`) and `data/images/train`
+/// (with a `data/labels/train`).
 pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
         return Ok(Some(folder.join(IMAGES)));

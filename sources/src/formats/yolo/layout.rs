@@ -33,7 +33,8 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
     }
 }
 
-/// Returns the parent of the last `images` folder in the path of an image folder.
+/// Returns the parent of the last `images` folder in the path of an image folder, or the image
+/// folder itself if its path contains no `images` folder.
 pub(super) fn images_parent(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     last_images_offset(&path).map_or(images.to_owned(), |offset| path[..offset].into())
@@ -45,13 +46,15 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Image
     try_collect(names.into_iter().map(|name| Ok(image_entry(format!("{root}{name}"), root.len()))))
 }
 
-/// The key starts after the last `images` folder in the path, or at `key_start` without one.
+/// The key starts after the last `images` folder in the path, or at `key_start` if there is no such
+/// folder.
 fn image_entry(path: String, key_start: usize) -> ImageEntry {
     let key_start = last_images_offset(&path).map_or(key_start, |offset| offset + IMAGES.len() + 1);
     ImageEntry { path: path.into(), key_start }
 }
 
-/// If a folder or list does not exist, the error contains the paths that were tried.
+/// Lists the images of one split. If a folder or list does not exist, the error contains the paths
+/// that were tried.
 pub(super) fn list_split(yaml: &Path, data: &DataYaml, split: &str, formats: &[Format]) -> Result<Vec<ImageEntry>> {
     let yaml_folder = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {

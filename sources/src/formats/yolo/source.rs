@@ -47,15 +47,15 @@ use crate::values::annotated::{FieldBuffer, append, key_and_field};
 /// - **Rotated images.** YOLO labels do not contain the size of the image. If images have an EXIF
 ///   rotation, use `Loader::annotations_follow` to specify whether the stored or the upright images
 ///   were annotated.
-/// - **Classes** are the `names` in `data.yaml`. If you open a folder, a `data.yaml` next to
-///   `images` or one folder higher is used if it exists.
+/// - **Classes** are the `names` in `data.yaml`. If you open a folder, the names come from a
+///   `data.yaml` next to `images` or one folder higher, if there is one.
 ///
 /// As in YOLO, an image without a label file has no boxes. Opening logs a warning with the number
 /// of such images. If no image has a label file, opening fails.
 ///
 /// Reading a sample fails if a line is invalid, if a class is not in `names`, or if a box extends
-/// beyond the image by more than 1% of the width or height. The message contains the file and the
-/// line.
+/// beyond the image by more than 1% of the width or height. The message contains the file and,
+/// unless the file is not UTF-8, the line.
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<ImageEntry>,
@@ -77,10 +77,11 @@ impl Yolo {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
 
-    /// Opens one split of a `data.yaml`: `train`, `val` or `test`.
+    /// Opens one split of a `data.yaml`: `train`, `val` or `test`. If the path is a folder, the
+    /// split is ignored.
     ///
     /// # Errors
-    /// Fails like [`open`](Yolo::open). Also fails if the dataset has no such split.
+    /// Fails like [`open`](Yolo::open). Also fails if `data.yaml` does not contain the split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }

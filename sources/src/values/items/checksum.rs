@@ -71,7 +71,7 @@ impl State {
 
 impl Checksum {
     /// Returns the fastest supported hash in `hashes`, which maps names to values. If none is
-    /// supported, returns an unsupported hash.
+    /// supported, returns an unsupported hash. Returns `None` if there are no hashes.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
         let checksum = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
         let (name, expected) = checksum.or_else(|| hashes.first_key_value())?;

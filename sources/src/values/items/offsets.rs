@@ -9,7 +9,9 @@ pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// `head` is the beginning of a file of `len` bytes. `samples` must match the number in it.
+/// Returns the offset of each sample, and the end of the last sample. `head` is the beginning of a
+/// file of `len` bytes, up to the end of the table. Fails if the number of samples in the file is
+/// not `samples`.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
     let Some((head, offsets)) = words.split_first() else {

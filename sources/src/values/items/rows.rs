@@ -20,8 +20,8 @@ pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
 /// Finds the byte ranges of the columns in a sample of `len` bytes, given the `head` of the sample.
 /// A sample starts with the lengths of its variable-length columns, as 32-bit numbers, followed by
-/// the values of all columns. `columns` yields the name of each column, and its length if that is
-/// fixed. The last column must end at `len`.
+/// the values of all columns. `columns` yields the name of each column, and its length in bytes if
+/// the length is fixed. The last column must end at `len`.
 pub(crate) fn column_ranges<'n>(
     columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
     head: &[u8],
@@ -54,7 +54,8 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the number of leading bytes of a sample that suffice to find its columns.
     fn head(&self) -> usize;
 
-    /// Sample `row` has `len` bytes and starts with `head`. Fails if a column extends past its end.
+    /// Returns the byte range of each column in sample `row`, which has `len` bytes and starts with
+    /// `head`. Fails if a column extends past the end of the sample.
     fn column_ranges(&self, row: usize, head: &[u8], len: usize) -> Result<ColumnRanges>;
 
     /// Returns the type of a column. `first` reads the column's value in the first sample.
@@ -148,7 +149,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// `item` contains the bytes of sample `index`. Appends converted bytes to `buffer`.
+    /// Parses `item`, the bytes of sample `index`, and appends converted bytes to `buffer`. Unused
+    /// columns are null.
     fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -170,8 +172,8 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// Maximum number of samples that opening examines to find the columns with pixel arrays, until it
-/// finds an undamaged sample.
+/// Maximum number of samples that opening examines to find the columns with pixel arrays. It stops
+/// at the first undamaged sample.
 const MAX_EXAMINED_SAMPLES: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.

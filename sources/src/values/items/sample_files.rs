@@ -121,7 +121,8 @@ impl Items {
         (span.end - span.start) as usize
     }
 
-    /// `parse` receives the bytes of the sample, and appends converted bytes to a buffer.
+    /// Reads sample `index`. `parse` receives the bytes of the sample, and appends converted bytes
+    /// to a buffer.
     pub(super) fn read<'a>(
         &'a self,
         index: usize,
@@ -164,8 +165,9 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` in `range`, a range that may exceed the sample. Use this
-    /// function for reads outside a loader's order.
+    /// Reads the bytes of sample `index` in `range`, which is relative to the start of the sample
+    /// and may exceed its end. Use this function for reads that do not follow the order in which a
+    /// loader reads samples.
     pub(crate) fn peek<'a>(&'a self, index: usize, range: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, index) = self.files.open(index)?;
         let span = samples.span(index);

@@ -3,7 +3,7 @@
 //! Opening a dataset decompresses each file once. The copy is placed next to the compressed file,
 //! under the name that MosaicML Streaming or LitData would use. It gets this name only when it is
 //! complete, so that no process sees a partial file. If several processes open the dataset at the
-//! same time, one of them decompresses a file while the others wait.
+//! same time, one of them decompresses a file while the others wait for up to ten minutes.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
