@@ -1,11 +1,14 @@
 //! Reads and writes block files. The header identifies the bytes that follow, and contains their
 //! checksum.
 //!
-//! The format is little-endian. The header consists of the magic number, the offset, the number of
-//! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
-//! as 32-bit numbers, the CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A
-//! missing tag has the length `u32::MAX`. The name is the URL. If the object has a server, the name
-//! starts with the server between two line feeds. The last byte of the magic number is the version.
+//! The format is little-endian. The header begins with the magic number, the last byte of which is
+//! the version. Five 64-bit numbers follow: the offset in the object, the number of bytes, the
+//! length of the object, the dataset, and the sample. Three 32-bit numbers follow: the length of
+//! the tag, the length of the name, and the CRC-32 of the bytes. The header ends with the tag, the
+//! name, and the CRC-32 of the preceding header.
+//!
+//! A missing tag has the length `u32::MAX`. The name is the URL of the object. If the object has a
+//! server, the name starts with the server between two line feeds.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -77,7 +80,7 @@ impl BlockRange<'_> {
     }
 }
 
-/// Marks the server in a block's name. No URL begins with this character.
+/// Precedes and follows the server in a block's name. No URL begins with this character.
 const SERVER: char = '\n';
 
 /// Returns the name of the object in a header: its URL, preceded by its server, if any.

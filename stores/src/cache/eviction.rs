@@ -2,9 +2,13 @@
 //!
 //! If the loader's sample order is known, the block with the most distant next use is evicted
 //! first. A new block is not admitted if it would be the first to be evicted. This is Belady's
-//! optimal algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966)
-//! with bypassing. To find a block's next use, the sample order is inverted: it then maps a sample
-//! to its position. If the order is not known, the least recently used block is evicted first.
+//! algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966) with
+//! bypassing, which is optimal for blocks of equal size. To find a block's next use, the sample
+//! order is inverted, so that it maps a sample to its position. If the order is not known, the
+//! least recently used block is evicted first.
+//!
+//! The blocks of each dataset are in ordered sets. Adding, removing or ranking a block therefore
+//! takes logarithmic time, apart from the search for its next use.
 //!
 //! Next uses in different datasets are compared by their distance in epochs. Batch indices are not
 //! comparable across datasets, but training and validation data both advance one epoch at a time.
@@ -24,9 +28,9 @@ pub(super) type Key = u128;
 /// Number of epochs to search for a sample's next use. With n machines, a sample returns to the
 /// same machine after n epochs on average.
 const SEARCHED_EPOCHS: u64 = 256;
-/// Maximum number of outdated blocks to rank again per call of `update_ranks`, which takes about 5
-/// ms with 128 machines. In addition, up to this many blocks per dataset are ranked again because
-/// their next use has passed.
+/// Maximum number of outdated blocks that a call of `update_ranks` ranks again. With 128 machines,
+/// this takes about 5 ms. In addition, a call ranks up to this many blocks per dataset again
+/// because their next use has passed.
 const MAX_RANKED_BLOCKS: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +51,7 @@ struct BlockEntry {
 
 #[derive(Debug, Clone, Copy)]
 enum Rank {
-    /// Sequence number of the last use, for a block with an unknown next use.
+    /// Sequence number of the last use, for a block whose next use is not known.
     Used(u64),
     /// Next use, as a number of epochs. See [`Loader::time`].
     Next(u64),
@@ -188,7 +192,8 @@ impl Index {
         }
     }
 
-    /// Ranks a limited number of blocks again. Returns whether no outdated block is left.
+    /// Ranks a limited number of blocks again. Returns whether all outdated blocks have been
+    /// ranked.
     fn update_ranks(&mut self) -> bool {
         let mut passed_keys = Vec::new();
         for dataset in self.datasets.values() {
@@ -326,7 +331,7 @@ impl Index {
     /// Yields the blocks in eviction order, each with the distance of its next use. Blocks with an
     /// unknown next use come first, starting with the least recently used one. The blocks with a
     /// known next use follow, starting with the most distant use. Blocks with outdated ranks are
-    /// left out.
+    /// omitted.
     fn eviction_order(&self) -> impl Iterator<Item = (Key, Option<u64>)> {
         let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self

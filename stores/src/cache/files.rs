@@ -1,19 +1,20 @@
 //! Stores whole files in the folder of a cache, for formats that need local files, such as LMDB and
 //! HDF5.
 //!
-//! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the names and
-//! versions of the objects. This folder contains the list of the objects in `objects`, the files in
-//! `data`, and the journal of received parts in `arrived`. Once all parts have been received, it
-//! also contains the checksums and modification times of the files in `complete`.
+//! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the objects' URLs,
+//! lengths, versions and servers. This folder contains the list of the objects in `objects`, the
+//! files in `data`, and the journal of received parts in `arrived`. Once all parts have been
+//! received, the folder also contains the checksums and modification times of the files in
+//! `complete`.
 //!
-//! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
-//! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
-//! damaged file is replaced instead of changed, because other processes may have mapped it.
-//! `files/used` contains the total size of all files in bytes, and the `files/room.lock` lock
-//! protects this number.
+//! A process that uses the files holds a shared lock on `files/KEY.lock` until the process ends, so
+//! other processes do not remove a dataset in use. The process that downloads the files also locks
+//! `files/KEY.fill`. A damaged file is replaced instead of changed, because other processes may
+//! have mapped it. `files/used` contains the total size of all datasets in bytes, and the
+//! `files/room.lock` lock protects this number.
 //!
-//! A process may be killed at any moment. The next process continues each file after the last part
-//! in the journal, or downloads the file again if its checksum is wrong. The folder of a dataset is
+//! A process may be killed at any moment. The next process resumes each file after the last part in
+//! the journal, or downloads the file again if its checksum is wrong. The folder of a dataset is
 //! renamed before it is removed, so that an incomplete removal is never mistaken for a dataset.
 
 use std::collections::HashSet;
@@ -52,13 +53,15 @@ fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Returns the total size of all whole files, in bytes.
+/// Returns the total size of all whole files, in bytes, or 0 if `files/used` does not contain a
+/// number.
 pub(super) fn total_bytes(folder: &Folder) -> io::Result<u64> {
     let bytes = none_if_missing(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// `base` is the URL above all objects.
+/// A dataset of whole files. `base` is the common prefix of the objects' URLs, `names` contains the
+/// path of each file below `data`, and `path` is the folder `files/KEY`.
 struct Dataset<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -67,8 +70,11 @@ struct Dataset<'a> {
 }
 
 /// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks, and
-/// returns the folder of the files. Calls `shrink` when less space remains for blocks. Fails if the
-/// objects do not fit, or if an object cannot be a local file.
+/// returns the folder of the files. Downloads only the parts that the folder does not contain yet.
+/// Calls `shrink` before a download, because whole files reduce the space for blocks.
+///
+/// Fails if the objects do not fit, if an object has no strong version or no valid file name, or if
+/// a download or a wait for another process fails.
 pub(super) fn download(
     folder: &Folder,
     limit: u64,
@@ -92,8 +98,7 @@ pub(super) fn download(
         return Ok(dataset.data());
     }
     let use_lock = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
-    // Wait for the lock. A process holds it exclusively only while it removes the files, and only
-    // briefly.
+    // Wait for the lock. A process holds it exclusively only while it removes the files.
     dataset.wait(|| try_shared(&use_lock))?;
     if !dataset.is_complete().map_err(failed)? {
         let fill_lock = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
@@ -135,8 +140,9 @@ fn disk_bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
-/// Removes datasets that no process is using, in the order of their downloads, until `dataset` fits
-/// within `limit`. Then adds the size of `dataset` to the total.
+/// Removes datasets that no process is using until `dataset` fits within `limit`, starting with the
+/// oldest download. Then writes the object list of `dataset` and the new total size of all
+/// datasets. Fails if `dataset` does not fit.
 fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
@@ -194,7 +200,8 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The list of a dataset's objects is `None` if it is missing or damaged.
+/// Returns the folder of each dataset and the list of its objects, or `None` if the list is missing
+/// or damaged. Deletes folders of datasets that were not removed completely.
 pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -220,6 +227,8 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
     Ok(datasets)
 }
 
+/// Returns the URL of each dataset, followed by its server if it has one, with the number of files
+/// and their total size on disk in bytes. A dataset counts even if its download is incomplete.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let objects_of = cached.map(|Listing { prefix, objects, .. }| {
@@ -230,9 +239,10 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     Ok(objects_of.collect())
 }
 
-/// Drops the files that do not match their checksums, which are downloaded again when the dataset
-/// is opened. Removes a dataset if its list of objects is damaged. Skips datasets that a process is
-/// downloading or removing. Returns the number of dropped files and removed datasets.
+/// Drops the files that do not match their checksums. They are downloaded again when the dataset is
+/// next opened. Removes a dataset if its list of objects is missing or damaged and no process is
+/// using the dataset. Skips datasets that a process is downloading or removing. Returns the number
+/// of dropped files, without those of incomplete downloads, plus the number of removed datasets.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -358,8 +368,8 @@ impl<'a> Dataset<'a> {
         Ok(())
     }
 
-    /// Returns the checksum and the modification time of each file, or `None` if the files are
-    /// incomplete.
+    /// Returns the CRC-32 (4 bytes) and the modification time in nanoseconds since 1970 (8 bytes)
+    /// of each file, or `None` if the files are incomplete. Both numbers are little-endian.
     fn read_complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
         let complete = match fs::read(self.path.join("complete")) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -369,8 +379,8 @@ impl<'a> Dataset<'a> {
         Ok((records.len() == self.objects.len() && rest.is_empty()).then(|| records.to_vec()))
     }
 
-    /// Returns whether all files are complete. Checks the content of files that were modified after
-    /// they were received.
+    /// Returns whether all files are complete. Checks the content of a file only if its
+    /// modification time or its length has changed since the download.
     fn is_complete(&self) -> io::Result<bool> {
         let Some(records) = self.read_complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
@@ -443,8 +453,8 @@ impl<'a> Dataset<'a> {
         result.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
     }
 
-    /// Returns the number of received bytes and their checksum for each file. Drops files that do
-    /// not match the journal.
+    /// Returns the number of received bytes of each file, and a hasher that has processed these
+    /// bytes. Drops files that do not match the journal.
     fn received(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -494,6 +504,8 @@ fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Encodes a record of the journal: the index of the file, the number of its received bytes, their
+/// CRC-32, and the CRC-32 of the record.
 fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD_LEN] {
     let mut record = [0; RECORD_LEN];
     record[..8].copy_from_slice(&(index as u64).to_le_bytes());

@@ -1,15 +1,17 @@
 //! The folder of a cache, which several processes may share.
 //!
-//! Every block is a separate file, so any process can find it without a list. A journal lists the
-//! blocks and their owners, to limit the total size and to choose the block to evict. A process
+//! Every block is a separate file, so any process can find a block by its name without a list. A
+//! journal lists the blocks with their sizes and their owners (the dataset and the sample). The
+//! sizes limit the total size of the cache, and the owners determine the blocks to evict. A process
 //! changes the journal only while it holds a file lock, which the system releases if the process
 //! dies.
 //!
 //! A process may be killed at any moment, so the order of the steps matters. A new block is
 //! recorded in the journal before its complete file gets the final name. The file of an evicted
 //! block is deleted before the journal records the removal. The journal therefore lists every
-//! block, and perhaps some blocks without a file. Reading such a block is a cache miss, and the
-//! block is written again. A power failure may damage blocks, which their checksums reveal.
+//! block, and perhaps some blocks without a file. Reading a block without a file is a cache miss,
+//! after which the block may be written again. A power failure may damage blocks and the journal.
+//! Checksums reveal the damage.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -37,8 +39,8 @@ pub(super) const FILES: &str = "files";
 /// Magic number of the journal, which includes the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD_LEN: usize = 48;
-/// Maximum number of records per block. A journal of more than 64 KiB that has more records is
-/// rewritten.
+/// Maximum average number of records per block. A journal of more than 64 KiB that has more records
+/// is rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
 /// Maximum wait for the lock. A process that holds it for longer is probably suspended, and the
 /// block is not cached.
@@ -46,6 +48,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum age of a partial file in use. The process that wrote an older file has probably ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
+/// The blocks in a folder, with their headers and their sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -78,8 +81,9 @@ impl Folder {
         }
     }
 
-    /// Checks that the folder belongs to the user of this process, unless this user is root, and
-    /// that it is not writable by all users. Checks nothing on systems without `/proc`.
+    /// Checks that the folder is not writable by all users, and that it belongs to the user of this
+    /// process unless this user is root. Checks nothing if the folder does not exist yet, or on
+    /// systems without `/proc`.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
@@ -128,8 +132,8 @@ impl Folder {
             // temporary name first.
             let is_new_marker = name.starts_with("warpfeed-cache.");
             if known_names.contains(&&*name) && marker.is_none() && create {
-                // The other process writes the marker before any other file, so it may exist by
-                // now.
+                // The other process writes the marker before any other file, so the marker may
+                // exist by now.
                 marker = self.read_marker()?;
             }
             if !is_new_marker && (!known_names.contains(&&*name) || (marker.is_none() && create)) {
@@ -179,7 +183,7 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// The caller renames the new file when it is complete.
+    /// Returns a unique path for a new file. The caller renames the file when it is complete.
     pub(super) fn new_partial_path(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique_name())
     }
@@ -211,6 +215,8 @@ impl Folder {
         }
     }
 
+    /// Returns the blocks with a valid header, and the paths of all other files below `blocks`.
+    /// Does not check the content of the blocks.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let entries = |path: &Path| match fs::read_dir(path) {
@@ -291,11 +297,13 @@ fn is_unique_name(name: &str) -> bool {
     numbers && parts.next().is_none()
 }
 
-/// Returns a name that no other process, thread or container uses.
+/// Returns a name that no other process, thread or container uses: the process ID, the time, and a
+/// number that is unique within the process.
 fn unique_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // A wrong clock is harmless, because only uniqueness matters.
+    // The time only distinguishes containers in which a process has the same ID, so the clock may
+    // be wrong.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -351,8 +359,9 @@ pub(super) enum JournalUpdate {
 }
 
 impl Journal {
-    /// Returns the changes since the last call, for [`Index::apply_update`]. The folder must be
-    /// locked.
+    /// Returns the changes since the last call, for [`Index::apply_update`]. Returns all blocks on
+    /// the first call, and after another process has rewritten the journal. Rebuilds a missing or
+    /// damaged journal from the block files. The folder must be locked.
     pub(super) fn read_update(&mut self, folder: &Folder) -> io::Result<JournalUpdate> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
@@ -377,7 +386,7 @@ impl Journal {
         let records: Option<Vec<_>> =
             bytes.chunks(RECORD_LEN).map(|r| (r.len() == RECORD_LEN).then(|| Record::decode(r))?).collect();
         let Some(records) = records.filter(|_| is_intact) else {
-            // The journal is missing, or was damaged by a power failure.
+            // The journal is missing or damaged, for example after a power failure.
             return Ok(JournalUpdate::All(self.rebuild(folder)?));
         };
         let is_first = self.read_len == 0;
@@ -434,8 +443,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns all blocks that the journal lists as added, including blocks that it lists as
-    /// removed later.
+    /// Returns the keys of all blocks that the journal lists as added, including blocks that it
+    /// lists as removed later. Ignores damaged records.
     pub(super) fn added_keys(folder: &Folder) -> io::Result<HashSet<Key>> {
         let bytes = none_if_missing(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD_LEN>().0.iter();

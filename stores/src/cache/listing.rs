@@ -1,5 +1,5 @@
 //! Caches the listings of object stores in the cache folder, so that a folder of a million images
-//! is listed only once.
+//! does not have to be listed for every training run.
 //!
 //! A listing is stored in `files/KEY.listing`, where KEY is a hash of the listed prefix. A process
 //! locks `files/KEY.lock` while it lists the objects. The format is little-endian. The file
@@ -96,8 +96,9 @@ impl Listing {
         now().saturating_sub(self.time)
     }
 
-    /// Compares a few objects with the server, and returns whether none has changed. A missing or
-    /// inaccessible object counts as changed. Fails if a request should be retried.
+    /// Compares up to [`MAX_PROBES`] objects with the server, and returns whether none of them has
+    /// changed. A missing or inaccessible object counts as changed. Fails if a request fails with a
+    /// transient error. The listing must not be empty.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last_index = self.objects.len() - 1;
@@ -163,7 +164,7 @@ fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
 }
 
 /// Returns the objects of `store` under `prefix`, and whether they come from the cached listing. If
-/// there is no current listing, lists the objects and caches the result.
+/// there is no current listing, lists the objects, and caches the result unless it is empty.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
     let path = path_for(folder, prefix, LISTING);
     if let Some(objects) = current_objects(&path, store, prefix)? {
@@ -212,9 +213,9 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
     result
 }
 
-/// Waits for the lock. The system releases the lock if its process dies. Returns `None` if the
-/// folder is not writable, or if another process holds the lock for too long. Fails if the work of
-/// this thread is canceled.
+/// Waits for the lock. The system releases the lock if the process that holds it dies. Returns
+/// `None` if the file cannot be opened or locked, or if another process holds the lock for too
+/// long. Fails if the reads of this thread are canceled.
 fn lock(path: &Path) -> Result<Option<File>> {
     let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
     let mut waited = Duration::ZERO;

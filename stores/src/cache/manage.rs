@@ -29,16 +29,19 @@ pub struct Contents {
     /// listed URL.
     pub listings: BTreeMap<String, (u64, u64)>,
     /// Number of files that are cached whole, and the bytes that they occupy on disk, in whole
-    /// pages. The key is the URL of the dataset.
+    /// pages. Incomplete downloads count like complete ones. The key is the URL of the dataset, and
+    /// contains the server if the URL does not determine the server.
     pub files: BTreeMap<String, (u64, u64)>,
-    /// Number of damaged blocks, listings and whole files that [`check`] has dropped.
+    /// Number of damaged blocks, listings and whole files that [`check`] has dropped. A dataset of
+    /// whole files without a valid list of objects counts as one file.
     pub damaged: u64,
     /// Paths of files that were not recognized as blocks. [`check`] drops damaged blocks among them,
     /// and never removes the others.
     pub others: Vec<PathBuf>,
 }
 
-/// Returns the content of the cache at `path`, without reading the blocks.
+/// Returns the content of the cache at `path`. Reads only the headers of blocks, and none of the
+/// whole files.
 ///
 /// # Errors
 /// If the folder is not a cache or cannot be read.
@@ -49,7 +52,7 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
 
 /// Drops the listings of all URLs that begin with `prefix`, and all damaged listings, from the
 /// cache at `path`. When a dataset is next opened, its objects are listed again, so that new
-/// objects are found. Keeps the blocks. Returns the number of dropped listings.
+/// objects are found. Does not drop blocks. Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -74,7 +77,7 @@ fn drop_listing(path: &Path) -> Result<()> {
 }
 
 /// Reads all blocks and whole files of the cache at `path`, and drops damaged blocks, listings and
-/// files. Skips whole files that a process is downloading.
+/// files. Skips whole files that a process is downloading or removing.
 ///
 /// # Errors
 /// If the folder is not a cache, cannot be read or written, or stays locked by another process.
@@ -121,7 +124,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 }
 
 /// Removes all blocks and listings of the cache at `path`, and the whole files that no process is
-/// using. The folder remains a cache. Returns the previous content.
+/// using. Other files in the folder remain, and the folder remains a cache. Returns the previous
+/// content.
 ///
 /// # Errors
 /// If the folder is not a cache, cannot be read or written, or stays locked by another process.

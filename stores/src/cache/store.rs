@@ -55,8 +55,9 @@ impl Store for CachedStore {
         self.store.object(url)
     }
 
-    /// Reads bytes from the cache or the store. Bytes outside a known order belong to indexes and
-    /// whole shards, and are not added to the cache.
+    /// Reads bytes from the cache or, if they are not cached, from the store. This method does not
+    /// add the bytes to the cache, because they usually belong to an index or to a whole shard. The
+    /// loader adds prefetched samples with [`ObjectCache::offer`].
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, offset, out) {
             Some(_) => Ok(()),
@@ -106,7 +107,7 @@ impl Store for CachedStore {
     }
 
     fn object_cache(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // The value 0 is reserved for reads outside a known order.
+        // The value 0 is reserved for blocks without a known sample order.
         let dataset = dataset.max(1);
         let id = self.cache.0.add_loader(dataset, order);
         Some(Arc::new(LoaderCache { cache: self.cache.clone(), dataset, id }))

@@ -25,7 +25,8 @@ pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     max_disk_bytes: u64,
-    /// Whether blocks can be written. Becomes false after the first error, such as a full disk.
+    /// Whether blocks can be written. Becomes false after the first error while the folder is
+    /// changed, such as a full disk.
     is_writable: AtomicBool,
     memory: Mutex<MemoryTier>,
     /// The journal. A thread holds the mutex while it changes the folder, so that other threads
@@ -34,13 +35,13 @@ pub(super) struct TieredCache {
     disk: Mutex<Disk>,
     last_loader_id: AtomicU64,
     /// ID of the process that opened the cache. A forked child cannot use the cache, because a
-    /// mutex that another thread held would stay locked forever.
+    /// mutex that another thread held at the fork would stay locked forever.
     process_id: u32,
     counts: Counters,
 }
 
-/// Maximum number of evictions per write. If a lowered limit or a large block requires more, they
-/// happen at the next writes.
+/// Maximum number of evictions per write. If a lowered limit or a large block requires more
+/// evictions, the remaining ones happen at the next writes.
 const MAX_EVICTIONS: usize = 256;
 
 struct MemoryTier {
@@ -77,8 +78,9 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache in the folder at `path`. Limits the folder to `disk` bytes, and the blocks in
-    /// memory to `memory` bytes. A read-only folder causes only a warning.
+    /// Opens the cache in the folder at `path`. Limits the folder to `disk` bytes, and the blocks
+    /// in memory to `memory` bytes. An I/O error, for example in a read-only folder, causes only a
+    /// warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, is_writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
@@ -124,7 +126,8 @@ impl TieredCache {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a warning once if a different process opened the cache.
+    /// Returns whether this process opened the cache. If a different process did, logs a warning
+    /// once.
     fn is_own_process(&self) -> bool {
         static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         let is_own = std::process::id() == self.process_id;
@@ -137,8 +140,9 @@ impl TieredCache {
     }
 
     /// Runs `change` while the folder is locked and the index is up to date, so no other process
-    /// can add or remove blocks. Skips `change` if another process holds the lock for too long.
-    /// After an error, the cache no longer writes to the folder.
+    /// can add or remove blocks. Skips `change` if the folder is not writable, or if another
+    /// process holds the lock for too long. After an error, the cache no longer writes to the
+    /// folder.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,8 +263,9 @@ impl TieredCache {
         false
     }
 
-    /// Offers bytes that begin at `offset` of `object`. Their next use is in batch `earliest_use` or
-    /// later.
+    /// Offers bytes that begin at `offset` of `object`. The cache stores the bytes unless it would
+    /// evict them first. Their next use is in batch `earliest_use` or later. If this is `None`, the
+    /// search for the next use starts at the loader's position.
     pub(super) fn offer(
         &self,
         object: &Object,
@@ -302,7 +307,8 @@ impl TieredCache {
         }
     }
 
-    /// Writes a block to the folder, unless it would be the first to be evicted.
+    /// Writes a block to the folder, unless the folder contains the block, or the block would be
+    /// the first to be evicted.
     fn write(&self, range: BlockRange<'_>, bytes: &[u8], owner: Owner, earliest_use: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.disk_bytes());
@@ -372,8 +378,8 @@ impl TieredCache {
         }
     }
 
-    /// Fails if this process did not open the cache, if the cache has no writable folder, or if the
-    /// files do not fit.
+    /// Downloads objects as whole files. See [`files::download`]. Fails if this process did not
+    /// open the cache, or if the cache has no writable folder.
     pub(super) fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_own_process() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
