@@ -7,7 +7,8 @@ use crate::http::Refused;
 
 const DENIED: &str = "access is denied: check the credentials, and that they may read and list this location";
 
-/// Error codes of S3, Azure and Google Cloud Storage, with advice for the user.
+/// Error codes of S3, Azure and Google Cloud Storage, and phrases in other error messages, each
+/// with advice for the user.
 const ADVICE: &[(&[&str], &str)] = &[
     (
         &["ExpiredToken", "TokenRefreshRequired", "token has expired"],
@@ -49,7 +50,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
     let text = join_messages(&error);
     let is_in_text = |code: &&str| text.contains(*code);
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(is_in_text)).map(|(_, advice)| *advice);
-    // With a known code, a response with status 404 means that something other than the object is
+    // If a response with status 404 contains one of these codes, something other than the object is
     // missing.
     let is_not_found = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find_source::<Refused>(&error), find_source::<HttpError>(&error));
@@ -59,8 +60,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
-    // A server or proxy that is shutting down may send only part of the range, with a matching
-    // header.
+    // A server or proxy that is shutting down may send only part of the range, and state this part
+    // in the response header.
     let is_other_range = text.contains("Requested ") && text.contains(", got ");
     let is_redirect_loop = text.contains("error following redirect");
     let is_transient = match status {

@@ -1,5 +1,5 @@
-//! Creates the HTTP clients of all stores. A response may take any time in total, and errors of
-//! reads preserve the server's status.
+//! Creates the HTTP clients of the stores that URLs name. There is no limit on the total time of a
+//! response, and errors of reads preserve the server's status.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use object_store::client::{
 
 /// Time without a received byte after which a read fails.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for a part of an upload. The server responds only when it has received the whole part.
+/// Time without a received byte after which a request of an upload fails. The server responds to a
+/// part only when it has received the whole part.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ERROR_BODY: usize = 1 << 16;
@@ -33,8 +34,7 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 tokio::task_local! {
-    /// A task-local value that is set while a request that must not replace an existing object is
-    /// being sent.
+    /// Set while a task sends a request that must not replace an existing object.
     static CREATING: ();
 }
 

@@ -23,8 +23,9 @@ const MAX_PAGES: usize = 100_000;
 /// The commits that this process has found for revisions, by the URL of the request.
 type Commits = Mutex<HashMap<String, String>>;
 
-/// Returns the commit of the revision at `location`. A process keeps the first commit that it has
-/// found, so that a table, its files and all later reads use this commit even if the branch moves.
+/// Returns the commit of the revision at `location`. A process stores the first commit that it
+/// finds for a revision, so that a table, its files and all later reads use this commit even if the
+/// branch moves.
 async fn commit_of(client: &HttpClient, location: &StorePath) -> Result<String> {
     static COMMITS: PerProcess<Commits> = PerProcess::new();
     let (name, revision) = hub_name(location.root.split_once("://").map_or("", |(_, name)| name));
@@ -50,7 +51,7 @@ fn client() -> Result<HttpClient> {
     Connector::Read.connect(&options).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
 }
 
-/// Returns the object at `location`. Its tag is the commit.
+/// Returns the object at `location`. The object's tag contains the commit.
 pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
     wait(async move {
         let commit = match client() {
@@ -65,8 +66,8 @@ pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
 }
 
 /// Lists the objects under the URL `prefix` with the Hub's HTTP API
-/// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of each object is
-/// the commit, and reads request the file's version in this commit.
+/// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of each object
+/// contains the commit, and reads request the file's version in this commit.
 pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
         let failed = |e: Error| e.at_path(&prefix);

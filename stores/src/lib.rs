@@ -17,16 +17,21 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face Hub | `HF_TOKEN` for private datasets |
 //!
-//! A process keeps up to two clients per bucket: one for reads and one for uploads. All clients
-//! share two to four threads, which start with the first request. They never use the threads of
-//! your tokio runtime. A forked process starts its own threads.
+//! A process keeps up to two clients per bucket, host, or revision of a dataset on the Hub: one for
+//! reads and one for uploads. All clients share two to four worker threads, which start when a
+//! store is first used. Requests never run on the threads of your tokio runtime. A forked process
+//! starts its own threads.
 //!
-//! A store sends each request of a read once. The loader retries failed requests, and sends fewer
-//! requests if a server is overloaded. If the server states versions, a read fails unless it
-//! returns the version that was opened, so that bytes of two versions are never mixed. A request of
-//! a read fails if no bytes arrive for 30 seconds, but a response may take any time in total. A
-//! store retries the requests of uploads, which fail if no bytes arrive for 300 seconds. Because new
-//! connections are slow, the first reads of a client are divided into several requests each.
+//! A store does not retry the requests of a read. Instead, the loader retries them, and sends fewer
+//! requests if a server is overloaded. If the server states the version of an object, each response
+//! to a read must have the version that was opened. If the version differs, the read fails, so that
+//! bytes of two versions are not mixed. Weak versions, such as modification times in whole seconds,
+//! may miss a change.
+//!
+//! A request of a read fails if no bytes arrive for 30 seconds, but there is no limit on the total
+//! time of a response. A store retries the requests of uploads. Each of these requests fails if no
+//! bytes arrive for 300 seconds. Because new connections are slow, a client may divide each of its
+//! first reads into several requests.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -52,8 +57,8 @@ pub use object_store;
 /// The URL schemes for which [`all`] returns stores.
 pub const SCHEMES: [&str; 11] = ["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
 
-/// Returns a store for each of [`SCHEMES`]. Each store reads the usual environment variables when a
-/// bucket is first used.
+/// Returns a store for each of [`SCHEMES`]. The stores are configured by the usual environment
+/// variables. Most of these are read when a bucket is first used.
 pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
     let store: Arc<dyn Store> = Arc::new(store::ByUrl);
     SCHEMES.map(|scheme| (scheme, store.clone())).into()
@@ -61,8 +66,8 @@ pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
 
 /// Wraps your own `store`. The path of an object is its URL without the scheme and the host.
 ///
-/// Build the store without retries (`RetryConfig::max_retries`), because the loader retries failed
-/// requests. After a `fork`, build the store again.
+/// Build the store without retries (`max_retries: 0` in its `RetryConfig`), because the loader
+/// retries failed requests. After a `fork`, build the store again.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -17,9 +17,9 @@ use crate::http::Connector;
 use crate::profile::Profile;
 use crate::runtime::{Client, Process};
 
-/// Number of additional requests of a client. They divide its first reads among connections,
-/// because new connections are slow. This number suffices for the indexes of 18 shards of 1 GB and
-/// for a first batch of 8 photographs.
+/// Number of additional requests that a client may send to divide its first reads among several
+/// connections, because new connections are slow. This number suffices for the indexes of 18 shards
+/// of 1 GB (2 additional requests each) together with a first batch of 8 photographs (4 each).
 const EXTRA_REQUESTS: u64 = 72;
 
 pub(crate) struct StorePath {
@@ -31,8 +31,8 @@ pub(crate) struct StorePath {
     pub(crate) root: String,
     /// Whether URLs contain percent-encoded keys, as on web servers.
     pub(crate) is_web: bool,
-    /// Whether the store supports HTTP's conditional headers. A store that a user has created might
-    /// not: for example, the ETags of an in-memory store have no quotes.
+    /// Whether reads send HTTP's conditional headers. A store that a user has created might not
+    /// support these: for example, the ETags of an in-memory store have no quotes.
     pub(crate) supports_conditions: bool,
     /// See [`Client`].
     pub(crate) extra_requests: Arc<AtomicU64>,
@@ -211,8 +211,9 @@ fn client(parts: &UrlParts<'_>, url: &str, access: Access) -> object_store::Resu
     Ok(Client { store, server: server.map(Into::into), extra_requests: Arc::new(extra_requests.into()) })
 }
 
-/// Creates a client for S3, and returns the name of its server: the endpoint or, if none is set,
-/// the partition of the region. On AWS, the partition and the name identify a bucket.
+/// Creates a client for S3, and returns the client with the name of its server. This name is the
+/// endpoint or, if no endpoint is set, the [`partition`] of the region: on AWS, the name of a
+/// bucket is unique within a partition.
 fn s3_client(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -248,7 +249,7 @@ fn s3_client(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn Obje
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
     }
-    // A user who sets an endpoint that begins with `http://` intends it.
+    // A user who sets an endpoint that begins with `http://` has chosen an unencrypted connection.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
@@ -258,7 +259,8 @@ fn s3_client(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn Obje
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
-/// Checks that an endpoint has a scheme. Without one, the client would panic on each request.
+/// Checks that an endpoint begins with `http://` or `https://`. Without a scheme, the client would
+/// panic on each request.
 fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Ok(());
@@ -306,7 +308,7 @@ pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     (name, percent_encode(revision, "-._~%"))
 }
 
-/// Percent-encodes a text, except for letters, digits and the characters in `allowed`.
+/// Percent-encodes a text, except for ASCII letters, ASCII digits and the characters in `allowed`.
 pub(crate) fn percent_encode(text: &str, allowed: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         let is_allowed = byte.is_ascii_alphanumeric() || allowed.as_bytes().contains(&byte);

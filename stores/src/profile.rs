@@ -1,4 +1,5 @@
-//! Reads profiles of the AWS command line from `~/.aws/credentials` and `~/.aws/config`.
+//! Reads profiles of the AWS command line from `~/.aws/credentials` and `~/.aws/config`, or from
+//! the files that `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name.
 
 use std::env;
 use std::fs;
@@ -14,8 +15,9 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Reads the profile that `AWS_PROFILE` or `AWS_DEFAULT_PROFILE` names, or `default`, which may
-    /// be missing. The error is the name of a profile that neither file contains.
+    /// Reads the profile that `AWS_PROFILE` or `AWS_DEFAULT_PROFILE` names, or the profile
+    /// `default` if no name is set. If neither file contains the profile, returns the name of the
+    /// profile as the error. The profile `default` may be missing.
     pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };

@@ -24,8 +24,8 @@ const THREADS: (usize, usize) = (2, 4);
 /// requests in builds without optimization.
 const STACK_BYTES: usize = 8 << 20;
 
-/// A value that exists once per process. Threads use it until the process ends, so it is never
-/// freed.
+/// A value that exists once per process. Threads may use the value until the process ends, so it is
+/// never freed.
 pub(crate) struct PerProcess<T: Sync + 'static>(AtomicPtr<(u32, T)>);
 
 impl<T: Sync> PerProcess<T> {
@@ -51,8 +51,8 @@ impl<T: Sync> PerProcess<T> {
     }
 }
 
-/// A client. `server` is `None` if the URL determines the server. `extra_requests` is the number of
-/// additional requests that divided reads may still send.
+/// A client of one bucket or host. `server` is `None` if the URL determines the server.
+/// `extra_requests` is the number of additional requests that divided reads may still send.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,

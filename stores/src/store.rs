@@ -24,23 +24,24 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a response, and for each chunk of its body. It is longer than the client's own
-/// timeout, which has a more precise message.
+/// Timeout for the start of a response, and for each chunk of its body. It is longer than the
+/// client's own timeout, which has a more precise message.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Maximum number of requests for one range.
 const MAX_PARTS: u64 = 5;
-/// Number of bytes that TCP transfers in the first round trip of a connection. Ranges up to this
-/// length are not divided.
+/// Approximate number of bytes that TCP transfers in the first round trip of a connection. Ranges
+/// up to this length are not divided.
 const MIN_DIVIDED_BYTES: u64 = 14_000;
-/// Maximum length of a range that is divided. A larger buffer would need much memory twice.
+/// Maximum length of a range that is divided. The parts are copied into one buffer, which for a
+/// longer range would need too much additional memory.
 const MAX_DIVIDED_BYTES: u64 = 1 << 20;
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of folders that are listed concurrently. All class folders of a small dataset are
-/// listed in one round trip.
+/// Maximum number of folders that are listed concurrently. A dataset with at most this many small
+/// class folders is listed in two round trips: one for the folders and one for their objects.
 const MAX_LISTINGS: usize = 128;
 /// Prefix of a tag made from the modification time, for objects with neither an ETag nor a version.
-/// Such a tag is weak, because it counts whole seconds, and an object may change twice within one.
+/// Such a tag is weak: it counts whole seconds, and an object may change twice within one second.
 const MODIFIED: &str = "W/modified ";
 /// Prefix of the tags of objects that have a version but no ETag.
 const VERSION: &str = "version ";
@@ -137,8 +138,9 @@ macro_rules! impl_store {
 impl_store!(ByUrl);
 impl_store!(SingleStore);
 
-/// Runs `future` on this process's runtime and waits for it. `block_on` would panic if the calling
-/// thread belonged to a different runtime.
+/// Runs `future` on this process's runtime and waits for the result. Fails if the reads of the
+/// calling thread are canceled. `block_on` would panic if the calling thread belonged to the
+/// program's own tokio runtime.
 pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let task = Process::current()?.runtime.spawn(async move {
@@ -206,7 +208,7 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 /// Returns a tag made from the modification time. The time is in whole seconds, because listings
 /// contain fractions of a second but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
-    // Servers that do not know the modification time report 1970.
+    // If a response has no modification time, `object_store` returns the start of 1970.
     let has_time = meta.last_modified.timestamp() > 0;
     has_time.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
@@ -235,7 +237,7 @@ fn remove(stores: &impl FindStore, url: &str) -> Result<()> {
 }
 
 fn list(stores: &impl FindStore, prefix: &str) -> Result<Vec<Object>> {
-    // Servers list whole folders, so match the rest of the prefix, after the last slash, here.
+    // Servers list whole folders, so match the characters of the prefix after its last slash here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |slash| slash + 1)];
     let location = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
@@ -340,7 +342,8 @@ pub(crate) fn has_strong_tag(object: &Object) -> bool {
 }
 
 /// Reads the range with one request, or divides it into up to [`MAX_PARTS`] concurrent requests
-/// while the client has additional requests left.
+/// until the client has used its additional requests. If a request of a divided range fails, the
+/// client divides no more ranges.
 async fn read_divided(
     location: &StorePath,
     object: &Object,

@@ -27,10 +27,11 @@ const MAX_PARTS_IN_FLIGHT: usize = 4;
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const OPERATION: &str = "uploading";
 
-/// An object that is being uploaded: in one request if it is small, and in parts if not.
+/// An object that is being uploaded: in one request if it fits in one part, and in several parts if
+/// it does not.
 ///
-/// If an upload fails or is dropped, it is aborted, so that the server does not keep its parts.
-/// Some bytes of a failed upload may be missing, so it cannot be completed later.
+/// If an upload fails or is dropped, it is aborted, so that the server can delete its parts. Some
+/// bytes of a failed upload may be missing, so it cannot be completed later.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -43,8 +44,8 @@ pub(crate) struct Uploading {
 enum State {
     /// No part has been sent, so all bytes are in the buffer.
     Buffered,
-    /// A multipart upload has started. The mutex allows a task to finish after its caller has
-    /// stopped waiting for it.
+    /// A multipart upload is starting or has started. Tasks share the upload, because a task may
+    /// outlive the call that started it if the caller stops waiting.
     Parts(Arc<Mutex<Parts>>),
     Ended,
 }
@@ -191,8 +192,8 @@ impl Uploading {
             }
             let _ = sender.send(());
         });
-        // If the process is about to exit, it must not exit before the upload is aborted. The
-        // server might not respond, so the wait is short.
+        // Wait, because the process may be about to exit, which would prevent the abort. The wait
+        // is short, because the server might not respond.
         let _ = receiver.recv_timeout(ABORT_TIMEOUT);
     }
 }
