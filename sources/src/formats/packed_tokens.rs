@@ -29,9 +29,9 @@ impl Packing {
         Packing { length, eos_token_id, window_documents: 1024, max_documents: length, pad_token_id: 0 }
     }
 
-    /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
-    /// documents mean less padding, but a row then mixes documents from more distant parts of the
-    /// file.
+    /// Sets how many consecutive documents the packer considers at once; 1,024 by default. A larger
+    /// window usually reduces padding, but a row may then mix documents from more distant parts of
+    /// the file.
     #[must_use]
     pub fn window_documents(mut self, documents: usize) -> Self {
         self.window_documents = documents;
@@ -78,21 +78,22 @@ impl Packing {
 ///
 /// The files have the same formats as for [`TokenFile`](super::TokenFile). A document runs up to
 /// and including its end token, or to the end of the file. The packer looks at a window of
-/// consecutive documents of one file at a time ([`Packing::window_documents`]), and puts each
-/// document into the first row with enough space left (first-fit), in file order. A document longer
-/// than a row is split: each full piece fills a row, and the remainder is packed like a document.
-/// In a row, each piece counts as a document.
+/// consecutive documents of one file at a time ([`Packing::window_documents`]). In file order, it
+/// puts each document into the first row that has enough free space and fewer documents than
+/// [`Packing::max_documents`] (first-fit). A document longer than a row is split: each full piece
+/// fills a row, and the remainder is packed like a document. In a row, each piece counts as a
+/// document.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
-/// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
-/// two fields into four arrays: the tokens, the document of each token, the position of each token
-/// in its document, and the document ends. A key such as `corpus.bin/17-90c2ab41` consists of the
-/// file name, the index of the row among the rows of the file, and a hash of the positions and
-/// lengths of its documents.
+/// Its `lengths.npy` field contains the lengths of the documents in tokens, as u32. `field::Packed`
+/// turns the two fields into four arrays: the tokens, the document of each token, the position of
+/// each token in its document, and the document ends. A key such as `corpus.bin/17-90c2ab41`
+/// consists of the file name, the index of the row among the rows of the file, and a hash of the
+/// positions and lengths of the documents in the row.
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
-/// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of
-/// memory per document and 8 bytes per row.
+/// with any other dataset. Opening the source reads all tokens. The index takes about 16 bytes of
+/// memory per document or piece, and 8 bytes per row.
 ///
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
@@ -114,13 +115,16 @@ struct PackedFile {
     data_start: u64,
     /// The documents of all rows, sorted by row.
     documents: Vec<Document>,
-    /// The index of the first document of each row, and the number of documents.
+    /// The index of the first document of each row, followed by the total number of documents.
     row_starts: Vec<usize>,
 }
 
+/// A document, or a piece of a document that is longer than a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Document {
+    /// Index of the first token within the file.
     first_token: u64,
+    /// Length in tokens.
     len: u32,
 }
 
@@ -132,8 +136,8 @@ impl PackedTokens {
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is out of range, if a file
     ///   contains tokens of a different type, or if this machine is big-endian.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a token, or if a file
-    ///   is damaged.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if a folder contains no token files, if no
+    ///   file contains a token, or if a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, packing: Packing) -> Result<Self> {
         Self::open_with(path, kind, packing, true)
     }
@@ -158,12 +162,12 @@ impl PackedTokens {
         Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
-    /// Returns the maximum number of documents in a row, for `field::Packed`.
+    /// Returns the largest number of documents in any row, for `field::Packed`.
     pub fn max_documents(&self) -> usize {
         self.max_documents
     }
 
-    /// Returns the fraction of all tokens that are padding.
+    /// Returns the fraction of padding among the tokens of all rows, from 0 to 1.
     pub fn padding_fraction(&self) -> f64 {
         let documents = self.files.entries().flat_map(|(_, packed_file, _)| &packed_file.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
@@ -227,8 +231,9 @@ impl PackedFile {
         self.row_starts.len() - 1
     }
 
-    /// The key contains a hash of the documents, so that a checkpoint for different rows is
-    /// rejected.
+    /// Returns the key of a row. The key contains a hash of the positions and lengths of the row's
+    /// documents, so that rows that are packed differently have different keys. Resuming from a
+    /// checkpoint compares keys.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.row_starts[row]..self.row_starts[row + 1]];
         let hash = documents
@@ -239,11 +244,12 @@ impl PackedFile {
 }
 
 /// Puts each document into the first row of `length` tokens that has enough space and fewer than
-/// `max_documents` documents, and returns the row of each document. No document may be longer than
-/// a row.
+/// `max_documents` documents. Returns the index of the row of each document. No document may be
+/// longer than a row.
 ///
-/// Each leaf of a binary tree contains the free space of a row, and every inner node the maximum of
-/// its two children. Finding a row therefore takes logarithmic time.
+/// Each leaf of a binary tree contains the number of free tokens of a row, or 0 if the row has
+/// `max_documents` documents. Each inner node contains the maximum of its two children. Finding a
+/// row therefore takes logarithmic time.
 fn first_fit(documents: &[Document], length: u32, max_documents: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
     let (mut free_tokens, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);

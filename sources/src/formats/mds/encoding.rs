@@ -17,14 +17,14 @@ pub(super) enum Encoding {
     Json,
     /// An integer as decimal text.
     Integer,
-    /// A floating-point or decimal number as decimal text.
+    /// A floating-point number or a Python `Decimal`, as decimal text.
     Decimal,
     Number(Element),
     Half,
     Array(ArraySpec),
 }
 
-/// The array properties that an encoding's name specifies. If a property is `None`, each value
+/// The array properties that an encoding's name specifies. If a property is `None`, each array
 /// specifies its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ArraySpec {
@@ -38,7 +38,8 @@ pub(super) enum Dtype {
     Element(Element),
 }
 
-/// The supported types: NumPy's name, the number in arrays without a declared type, and the type.
+/// The supported types. Each entry contains NumPy's name of the type, the number that identifies
+/// the type in an array if the encoding does not, and the type.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Element(Element::U8)),
     ("int8", 9, Dtype::Element(Element::I8)),
@@ -98,7 +99,7 @@ impl Encoding {
         })
     }
 
-    /// Returns the size of each value in bytes, or `None` if it varies.
+    /// Returns the size of each value in bytes, or `None` if the size varies or overflows.
     pub(super) fn size(&self) -> Option<usize> {
         match self {
             Encoding::Number(element) => Some(element.size()),
@@ -136,7 +137,8 @@ impl Dtype {
 }
 
 impl ArraySpec {
-    /// Parses the part of an encoding's name after `ndarray:`, such as `uint8:3,4`.
+    /// Parses the part of an encoding's name after `ndarray:`, such as `uint8:3,4`. Returns `None`
+    /// if it is invalid.
     fn parse(details: &str) -> Option<Self> {
         if details.is_empty() {
             return Some(ArraySpec::default());
@@ -152,7 +154,8 @@ impl ArraySpec {
         Some(ArraySpec { dtype: Some(dtype), shape })
     }
 
-    /// If the encoding's name does not specify type and shape, they precede the elements.
+    /// Decodes an array. If the encoding's name does not specify the type or the shape, the array
+    /// begins with the missing properties, followed by the elements.
     fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take_bytes = |count: usize| {

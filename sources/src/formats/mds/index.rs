@@ -39,7 +39,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Skips values that are not text, because a shard can be read without its hash.
+    /// Returns the hashes of the file. Skips hashes that are not text, because a shard can be read
+    /// without its hash.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
@@ -56,7 +57,7 @@ pub(super) struct Index {
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) encoding: String,
-    /// Size of each value in bytes, or `None` if each sample contains its length.
+    /// Size of each value in bytes, or `None` if each sample contains the length of its value.
     pub(super) size: Option<usize>,
 }
 
@@ -69,8 +70,9 @@ pub(super) struct Shard {
 }
 
 impl Index {
-    /// Checks that all shards have the same columns, that decompressing a shard overwrites no other
-    /// shard, and that all paths stay inside the folder.
+    /// Parses the index. Checks that all shards have the same columns, that decompressing a shard
+    /// overwrites none of the files that contain the shards, and that all paths are relative and do
+    /// not leave the folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(error)?;

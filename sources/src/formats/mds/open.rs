@@ -10,8 +10,9 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Checksum, Compression, Indexed, Items, Rows, SampleSpans, decompress_file, read_offsets};
 
-/// `location` is `index.json` or its folder. Compressed shards in an object store are downloaded
-/// first.
+/// Opens the dataset at `location`, which is `index.json` or its folder. Compressed shards are
+/// decompressed to files in this folder. If any shard of a dataset in an object store is
+/// compressed, the whole dataset is downloaded first.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let set = Indexed::read(&location)?;

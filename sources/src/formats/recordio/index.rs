@@ -20,8 +20,9 @@ pub(super) struct Entry {
 }
 
 /// Returns the records of `file` in file order. `idx_content` is the content of the `.idx` file
-/// next to it. Without one, the records come from the index that warpfeed stored when the file was
-/// first opened. If that index is missing or stale, the file is scanned and the index is stored.
+/// next to `file`. If there is no `.idx` file, the records come from the index that warpfeed stored
+/// when the file was first opened. If the stored index is missing, stale or damaged, the file is
+/// scanned, and the new index is stored if possible.
 pub(super) fn read_entries(file: &OpenFile, idx_content: Option<Vec<u8>>) -> Result<Vec<Entry>> {
     let path = &*file.path;
     if let Some(text) = idx_content {
@@ -52,8 +53,9 @@ fn index_path(path: &Path) -> PathBuf {
     index.into()
 }
 
-/// Each line of an `.idx` file contains the key and the offset of one record. Sorts the records by
-/// offset. `len` is the length of the RecordIO file.
+/// Parses an `.idx` file. Each line contains the key and the offset of one record; empty lines are
+/// ignored. Returns the records sorted by offset. `len` is the length of the RecordIO file, in
+/// bytes.
 fn parse_idx(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -76,6 +78,7 @@ fn parse_idx(text: &str, len: u64) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// Returns the offsets of all records, in bytes. Reads the header of each frame.
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut offset, mut scratch, mut is_inside_record) = (Vec::new(), 0, Vec::new(), false);
@@ -106,6 +109,8 @@ fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     Ok(offsets)
 }
 
+/// Encodes an index. `len` is the length of the RecordIO file in bytes, and `modified` its
+/// modification time in nanoseconds.
 fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
     [len, modified, offsets.len() as u64]
@@ -115,7 +120,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the index is damaged, or the file had a different length or modification time.
+/// Returns the offsets in an index, or `None` if the index is damaged or belongs to a file with a
+/// different length or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut decoder = Decoder::new(bytes, MAGIC)?;
     let [stored_len, time, count] = decoder.longs()?;

@@ -9,8 +9,9 @@ use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout};
 use crate::values::record::{ColumnType, Found};
 
-/// Size in bytes of the header before a record's data. This header, MXNet's `IRHeader`, consists of
-/// a flag (the number of labels), a label, and two IDs.
+/// Size in bytes of MXNet's `IRHeader` at the start of a record. The header consists of a 32-bit
+/// flag, a label (an `f32`), and two 64-bit IDs. The flag is the number of labels that follow the
+/// header. If the flag is 0, the only label is in the header.
 pub(super) const LABEL_HEADER_BYTES: usize = 24;
 
 const LABEL_COLUMN: usize = 0;
@@ -25,7 +26,8 @@ pub(super) struct RecordIoLayout {
 pub(super) enum LabelType {
     /// One integer per record.
     Integers,
-    /// Several numbers per record, or one number that is not an integer.
+    /// Any numbers, as floating-point values: records may have several labels, or a label that is
+    /// not an integer.
     Numbers,
 }
 
@@ -57,7 +59,8 @@ impl RecordIoLayout {
     }
 }
 
-/// Returns the label, or `None` unless there is exactly one label and it is an integer.
+/// Returns the label, or `None` unless there is exactly one label and it is an integer of at most
+/// 2^24 in magnitude.
 pub(super) fn integer_label(bytes: &[u8]) -> Option<i64> {
     let [bytes] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*bytes);
@@ -65,14 +68,15 @@ pub(super) fn integer_label(bytes: &[u8]) -> Option<i64> {
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// `data` is the beginning of the record's data with the header, and `len` the length of all data.
+/// Returns the byte ranges of the labels and of the image within a record. `data` is the beginning
+/// of the record, from which only the flag is read, and `len` is the length of the record in bytes.
 pub(super) fn label_and_image_ranges(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let truncated = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let label_count = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(truncated)?;
     let end =
         label_count.checked_mul(4).and_then(|bytes| bytes.checked_add(LABEL_HEADER_BYTES)).filter(|&end| end <= len);
     let end = end.ok_or_else(truncated)?;
-    // If the flag is 0, the only label is in the header. If not, the labels follow the header.
+    // If the flag is 0, the only label is in the header.
     Ok((if label_count == 0 { 4..8 } else { LABEL_HEADER_BYTES..end }, end..len))
 }
 
@@ -101,7 +105,8 @@ impl Layout for RecordIoLayout {
                 let shifted = |range: Range<usize>| range.start + FRAME_HEADER_BYTES..range.end + FRAME_HEADER_BYTES;
                 Ok([shifted(label), shifted(image)].into_iter().collect())
             }
-            // The columns can be located only once the record's parts are joined.
+            // If a record has several parts, its columns can be located only after the parts have
+            // been joined, so each column is the whole record until then.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
     }
@@ -119,7 +124,8 @@ impl Layout for RecordIoLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        // A record of several parts arrives as a whole, and begins with a frame header. An image
+        // If the record has several parts, `bytes` is the whole record and begins with a frame
+        // header. A column of a different record cannot be mistaken for such a record: an image
         // begins with its own signature, and real labels do not begin with the magic number.
         if bytes.len() > FRAME_HEADER_BYTES
             && parse_frame_header(bytes).is_some_and(|(_, position)| position == Position::First)

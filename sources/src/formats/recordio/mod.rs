@@ -1,4 +1,4 @@
-//! Reads RecordIO files, the format of MXNet and DALI for images with labels.
+//! Reads RecordIO files, MXNet's format for images with labels.
 
 mod data_format;
 #[cfg(feature = "chunks")]

@@ -16,9 +16,9 @@ const COMPANIONS: Companions = Companions {
     ..Companions::NONE
 };
 
-/// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a file in an object
-/// store has no `.idx` file, the file is downloaded, because finding its records requires reading
-/// all of it.
+/// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a RecordIO file in an
+/// object store has no `.idx` file, the RecordIO file is downloaded, because finding its records
+/// requires scanning the whole file.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let storage = &location.storage;
@@ -46,14 +46,17 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 
 const MAX_SURVEYED_RECORDS: usize = 64;
 
-/// Determines the type of the labels from a few of the records. Damaged records are ignored.
+/// Determines the type of the labels from up to [`MAX_SURVEYED_RECORDS`] records. The type is
+/// `Numbers` if any of them has several labels or a label that is not an integer. `spans` contains
+/// the start and the end of each record, in bytes. Damaged records are ignored.
 fn find_label_type(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<LabelType> {
     let count = spans.len().min(MAX_SURVEYED_RECORDS);
     // The records are evenly spaced, and include the first and the last.
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
     let are_numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());
-        // A single label may be in the header or after it. Several labels always follow the header.
+        // Read enough bytes for one label: a single label may be in the header or after it. If
+        // there are several labels, only their number matters.
         let head =
             file.get(start, (end - start).min((FRAME_HEADER_BYTES + LABEL_HEADER_BYTES + 4) as u64), &mut scratch)?;
         let (Some((part_len, _)), Some(data)) = (parse_frame_header(head), head.get(FRAME_HEADER_BYTES..)) else {
@@ -65,9 +68,10 @@ fn find_label_type(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> 
     Ok(if are_numbers.contains(&true) { LabelType::Numbers } else { LabelType::Integers })
 }
 
-/// Returns the keys of the image records in a file written by InsightFace, or `None` for other
-/// files. In such a file, record 0 contains no image, and its first label is the end of the image
-/// keys. The records with higher keys describe identities.
+/// Returns the range of the keys of image records in a file written by InsightFace, or `None` for
+/// other files. In a file written by InsightFace, the record with key 0 has two labels and no
+/// image. Its first label is the end of the range. The records with keys from the end of the range
+/// describe identities. `spans` contains each record's entry, and its start and end in bytes.
 fn find_image_keys(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();

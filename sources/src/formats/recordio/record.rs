@@ -26,7 +26,8 @@ pub(super) enum Position {
     Last,
 }
 
-/// Returns length and position of the part, or `None` if `bytes` does not start with a frame.
+/// Returns the length of the part in bytes and the position of the part in its record, or `None` if
+/// `bytes` does not start with a frame header.
 pub(super) fn parse_frame_header(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
@@ -40,11 +41,13 @@ pub(super) fn parse_frame_header(bytes: &[u8]) -> Option<(usize, Position)> {
     (*magic == MAGIC).then_some(((word & LENGTH_MASK) as usize, position))
 }
 
-/// Returns the size of a part and its frame header, padded to a multiple of four bytes.
+/// Returns the size in bytes of a frame whose part has `len` bytes: the header, and the part padded
+/// to a multiple of four bytes.
 pub(super) fn padded_frame_len(len: usize) -> usize {
     FRAME_HEADER_BYTES + len.next_multiple_of(4)
 }
 
+/// Returns the byte ranges of the parts of the record at the start of `item`.
 pub(super) fn part_ranges(item: &[u8]) -> Result<Vec<Range<usize>>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
@@ -75,7 +78,8 @@ pub(super) fn part_ranges(item: &[u8]) -> Result<Vec<Range<usize>>> {
     }
 }
 
-/// Inserts the magic number between the parts of the record at the start of `item`.
+/// Appends the data of the record at the start of `item` to `buffer`. Restores the magic number
+/// between its parts.
 pub(super) fn append_record(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     for (index, part) in part_ranges(item)?.into_iter().enumerate() {
         if index > 0 {
