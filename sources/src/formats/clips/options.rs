@@ -57,8 +57,8 @@ impl ClipsOptions {
     }
 
     /// Sets the number of frames of a clip per second of the video, instead of a
-    /// [`stride`](ClipsOptions::stride). Frame k of a clip is the one nearest to k / `fps` seconds
-    /// after the first frame.
+    /// [`stride`](ClipsOptions::stride). Frame k of a clip, counted from 0, is the frame of the
+    /// video that is nearest to k / `fps` seconds after the start of the clip.
     #[must_use]
     pub fn fps(mut self, fps: f64) -> Self {
         self.fps = Some(fps);
@@ -67,7 +67,8 @@ impl ClipsOptions {
 
     /// Sets the number of clips of each video. Each clip is a sample. The clips are evenly spaced:
     /// the first one starts with the video, and the last one ends with it. A single clip, the
-    /// default, is in the middle.
+    /// default, is in the middle. In a video that is shorter than a clip, all clips start at the
+    /// first frame.
     #[must_use]
     pub fn clips_per_video(mut self, clips: usize) -> Self {
         self.clips_per_video = clips;

@@ -1,11 +1,11 @@
 //! [`ClipPlan`]: computes the frames of a clip.
 //!
 //! Let R be the last frame at which a clip can start and still fit into the video, or 0 if the
-//! video is too short. Clip k of n has the base start B = k R / (n - 1), rounded, or R / 2 if it is
-//! the only clip. A *choice* is a frame at which the clip may start: with jitter J, each frame from
-//! B - J to B + J that is not before frame 0 or after frame R. Only a video that is too short is
-//! padded, by repeating its last frame. It has a single choice, so the padding does not depend on
-//! the choice.
+//! video is too short. Clip k of n, counted from 0, has the base start B = k R / (n - 1), rounded,
+//! or R / 2 if it is the only clip. A *choice* is a frame at which the clip may start: with jitter
+//! J, each frame from B - J to B + J that is not before frame 0 or after frame R. Only a video that
+//! is too short is padded, by repeating its last frame. It has a single choice, so the padding does
+//! not depend on the choice.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,8 @@ pub(super) struct ClipPlan {
 }
 
 impl ClipPlan {
-    /// Fails if the video has no frames, or is too short without padding.
+    /// `clip` is the index of the clip in its video. Fails if the video has no frames, or if it is
+    /// shorter than a clip and padding is off.
     pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
         let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
         let max_start = last_start(track, last, options);

@@ -1,4 +1,4 @@
-//! [`Clips`]: a source of fixed-length clips cut from a folder of videos.
+//! [`Clips`]: a source of fixed-length clips from a folder of videos.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,8 +23,8 @@ use crate::values::video_ahead::{VideoSamples, prefetcher, whole_file_key};
 const VIDEO_FIELD: &str = "video";
 const PAD_FIELD: &str = "video_is_pad.npy";
 const MAX_OPEN_FILES: usize = 64;
-/// Maximum size of a video that is read from an object store in one piece. From a larger video,
-/// only the groups of pictures that a clip needs are read.
+/// Maximum size of a video that is read from an object store in one piece, in bytes. From a larger
+/// video, only the groups of pictures that a clip needs are read.
 const MAX_WHOLE_BYTES: u64 = 16 << 20;
 
 /// Clips of the videos in a folder, either local or in an object store.
@@ -48,20 +48,20 @@ const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// | `video` | the frames, for `Image::from_field("video").frames(T)` |
 /// | `video_is_pad.npy` | u8 of shape (T); 1 for frames after the end of the video, which repeat its last frame |
 ///
-/// **Keys.** The key of a sample is the path of its video without the extension, and the frame at
-/// which the clip would start without jitter: `archery/a/frame_000012`.
+/// **Keys.** The key of a sample is the path of its video without the extension, followed by the
+/// frame at which the clip would start without jitter: `archery/a/frame_000012`.
 ///
 /// **Frames.** [`ClipsOptions`] selects the frames. Frames are numbered in presentation order,
 /// without those that an edit list hides. In a sample, a frame is stored as the packets that are
-/// needed to decode it. The frames of a group of pictures share these packets, so each packet is
-/// read and decoded once.
+/// needed to decode it. The frames of a group of pictures share these packets, so each packet of a
+/// sample is read and decoded once.
 ///
 /// **Errors.** Reading a sample fails if the file is damaged or has no frames, or if it is shorter
 /// than a clip and [padding](ClipsOptions::pad_short_videos) is off. If a frame cannot be decoded,
 /// the error names the file and the index of the frame in the video.
 ///
 /// **Stores.** Videos of up to 16 MiB are read in one piece. For larger videos, only the groups of
-/// pictures that a clip needs are read. In both cases, the bytes are prefetched.
+/// pictures that a clip needs are read. A loader prefetches the bytes in both cases.
 pub struct Clips {
     videos: Arc<Videos>,
     has_frames: bool,
@@ -184,7 +184,8 @@ impl Videos {
         }
     }
 
-    /// `is_next` is true if a loader reads the sample, so that its bytes may have been prefetched.
+    /// `is_next` is true if the whole sample is being read, and not only its key. Its bytes may
+    /// then have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.video_and_clip(index);
         match self.object(video).zip(file_number(video)) {
@@ -227,8 +228,8 @@ impl Videos {
             Some(draw) => plan.frames(plan.drawn_start(draw), track, &self.options).collect(),
             None => plan.all_frames(track, &self.options)?,
         };
-        // Store the frames of a group of pictures in packet order. The packets that each frame
-        // needs are then a prefix of those that the next frame needs.
+        // Store the frames of a group of pictures in packet order. In this order, the packets of
+        // each frame are a prefix of the packets of the next frame in the group.
         let mut stored_frames: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for &frame in &frames {
             stored_frames.entry((track.start_packet(frame), track.packet_index(frame))).or_insert(frame);
