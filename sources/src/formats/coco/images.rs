@@ -39,7 +39,7 @@ pub(super) fn check_folder<'a>(
     }
     let (tried_count, mut first) = (names.len().min(MAX_TRIED_IMAGES), None);
     for name in names.take(MAX_TRIED_IMAGES) {
-        // Invalid paths are reported when the sample is read.
+        // Accept the folder if a path is invalid. Reading the sample reports the path.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -58,7 +58,7 @@ fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// The result ends in `/`.
+/// Returns the URL of the folder that contains the image `name`, with a trailing `/`.
 pub(super) fn find_url_folder(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect();
     for folder in &candidates {
@@ -70,7 +70,8 @@ pub(super) fn find_url_folder(json: &str, name: &str, stores: &Stores) -> Result
     Err(Error::in_source(format!("the first image, {name:?}, was not found in {searched}")).at_path(json))
 }
 
-/// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
+/// Resolves `..` in a URL, and appends a `/`. Returns `None` if `url` is not a URL or points
+/// outside its bucket.
 fn resolve_url(url: &Path) -> Option<String> {
     let url = normalize_separators(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
@@ -88,8 +89,8 @@ fn resolve_url(url: &Path) -> Option<String> {
 
 /// Returns the folders that may contain the images, in the order in which they are tried:
 ///
-/// 1. The folder F of the file.
-/// 2. Folders next to F with the name of the file: `train2017` or `instances_train2017` for
+/// 1. The folder F of the annotation file.
+/// 2. Folders next to F that are named after the file: `train2017` or `instances_train2017` for
 ///    `instances_train2017.json`.
 /// 3. Folders with these names in a folder `images` next to F, and then `images` itself.
 /// 4. The same folders in F instead of next to F.

@@ -42,8 +42,8 @@ pub(super) struct Object<'a> {
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// The mask as JSON text. It is borrowed to avoid a copy, because masks make up most of the
-    /// file.
+    /// The mask as JSON text. It is borrowed to avoid a copy, because masks usually make up most of
+    /// the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// An id. The ids of COCO are integers, but some datasets use strings.
+/// An ID. COCO uses integers, but some datasets use strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(untagged, expecting = "expected an id: an integer or a string")]
 pub(super) enum Id<'a> {

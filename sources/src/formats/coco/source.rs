@@ -37,14 +37,14 @@ use crate::values::annotated::{FieldBuffer, below, check_box, key_and_field};
 /// - **Classes**: `boxes.class.npy`, i64 of shape (n,). A class is the index of its category in a
 ///   list of all categories sorted by ID, so COCO's category IDs 1 to 90 become 0 to 79.
 ///   [`classes`](Source::classes) returns their names.
-/// - **Masks**: `boxes.masks.json` is the n `segmentation`s (polygons or run-length codes), exactly
-///   as in the file, with `null` for a missing or empty one. Samples have this field if any
-///   annotation in the file has a segmentation.
+/// - **Masks**: `boxes.masks.json` is a list of the n `segmentation`s (polygons or run-length
+///   codes), exactly as in the file. A missing or empty segmentation is `null`. Samples have this
+///   field if any annotation in the file has a segmentation.
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), is the x, y and visibility of the K
 ///   `keypoints`, or zeros for boxes without keypoints. Samples have this field if the categories
 ///   define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` is the `width` and `height` of the image in the file, unless
-///   one of them is 0.
+/// - **Size**: `boxes.image_size.txt` is the `width` and `height` that the file states for the
+///   image. Samples lack this field if one of these numbers is 0.
 ///
 /// `field::Boxes` delivers the boxes with their arrays, masks and keypoints in batches, and
 /// compares the size in the file with the actual size of the image. If EXIF rotates the image but
@@ -56,13 +56,14 @@ use crate::values::annotated::{FieldBuffer, below, check_box, key_and_field};
 /// fails.
 ///
 /// **Object stores.** The file and its images may be in an object store. Opening then lists the
-/// image folder once, images are prefetched, and the text of the segmentations stays in memory.
+/// folders that may contain the images, and the text of the segmentations stays in memory. A loader
+/// prefetches the images.
 ///
 /// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
 /// a box has a negative size or extends beyond the image by more than one pixel and more than 1% of
 /// the width or height. The message names the annotation. Annotations of images that the file does
-/// not list are ignored with a warning, as in pycocotools. If no annotation belongs to a listed
-/// image, opening fails.
+/// not list are ignored with a warning. If the file has annotations, but none of them belongs to a
+/// listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, for a dataset in an object store, the text of its segmentations.
@@ -135,9 +136,9 @@ impl Coco {
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message states line and column), or if
-    /// the images cannot be found. Also fails if the file lists no images, if no annotation belongs
-    /// to a listed image, if an annotation has the wrong number of keypoint values, or if two
-    /// images or two categories have the same ID.
+    /// the images cannot be found. Also fails if the file lists no images, if all annotations
+    /// belong to images that are not listed, if an annotation has the wrong number of keypoint
+    /// values, or if two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), None)
     }
@@ -145,8 +146,8 @@ impl Coco {
     /// Opens the annotations in `json`, with the images in `folder`.
     ///
     /// # Errors
-    /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. Other missing
-    /// images are reported when their samples are read.
+    /// Fails like [`open`](Coco::open), and if `folder` contains none of the first 100 images.
+    /// Other missing images are reported when their samples are read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), Some(folder.as_ref()))
     }
@@ -155,7 +156,8 @@ impl Coco {
         Self::open_with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// The images, in `folder` or in a folder that is found, must be on the same storage as `json`.
+    /// If `folder` is `None`, searches for the image folder. The images must be on the same storage
+    /// as `json`.
     pub(crate) fn open_with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
@@ -348,7 +350,7 @@ impl ParsedFile {
         })
     }
 
-    /// Makes the annotations refer to the returned copy of all segmentations.
+    /// Returns a copy of all segmentations, and makes the annotations refer to this copy.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.segmentation_len > 0) {
@@ -410,7 +412,7 @@ fn check_listed(annotations: &[Object<'_>], is_listed: impl Fn(&&Object<'_>) -> 
 }
 
 impl Annotation {
-    /// `index` is the index of `object` in the file's list, and `bytes` the content of the file.
+    /// `index` is the index of `object` in the file's list, and `bytes` is the content of the file.
     fn new(
         object: Object<'_>,
         index: usize,
