@@ -1,4 +1,5 @@
-//! Finds masks in a separate folder. A mask has the name of its image.
+//! Finds masks in a separate folder. The name of a mask is the name of its image, optionally with a
+//! prefix and a suffix.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -47,8 +48,8 @@ fn split_extension(path: &str) -> (&str, &str) {
 
 impl Masks {
     /// Finds the masks of the listed images. The last component of `path` may be a pattern, in
-    /// which `*` stands for the name of the image. Fails if an image has two masks, or if no image
-    /// has a mask.
+    /// which `*` stands for the name of the image without the extension. Fails if two masks differ
+    /// only in their extension, or if no image has a mask.
     pub(super) fn find(path: &Path, listing: &Listing) -> Result<Self> {
         let pattern = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match pattern.and_then(|name| name.split_once('*')) {
@@ -125,7 +126,8 @@ impl Masks {
         Ok(())
     }
 
-    /// Returns the mask's path, relative to the mask folder and without the extension.
+    /// Returns the path of the mask for the image at `path`, relative to the mask folder and
+    /// without the extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split_extension(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
@@ -134,7 +136,8 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// The error for a missing mask states one of its possible paths.
+    /// Returns the field and the path of the mask for image `index`, which is at `path`. The error
+    /// for a missing mask states one of its possible paths.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.extension_indices[index])) {

@@ -21,11 +21,12 @@ use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
 ///
-/// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
-/// class, and contains the images of its class at any depth. A label is the index of the class in a
-/// list of all class folders sorted by name. Class folders without images are classes too, as with
-/// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
-/// folders are ignored, with a warning that states their number.
+/// If any subfolder contains images, the folder is read like torchvision's `ImageFolder`: each
+/// top-level subfolder is a class, and contains the images of its class at any depth. A label is
+/// the index of the class in a list of all class folders sorted by name. Class folders without
+/// images are classes too, as with `allow_empty=True`. Samples are in the same order as in
+/// `ImageFolder`. Images next to the class folders are ignored, with a warning that states their
+/// number.
 ///
 /// If no subfolder contains images, the samples are the images directly in the folder, sorted by
 /// name and without labels.
@@ -34,8 +35,8 @@ use crate::storage::{DatasetLocation, Storage};
 ///   `tiff`, in upper or lower case, or with an extension of a custom
 ///   [format](crate::Options::formats). The field is named after the format: both JPEG extensions
 ///   give `jpg`, and both TIFF extensions give `tif`.
-/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored. For a local
-///   folder, a warning states their number.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored. When a local
+///   folder is listed, a warning states their number.
 /// - The key of a sample is the path of its image relative to the folder, without the extension and
 ///   with `/` on every system. Files that differ only in their extension are separate samples with
 ///   the same key. `pack` reports the number of such keys.
@@ -43,8 +44,8 @@ use crate::storage::{DatasetLocation, Storage};
 ///   its path is not UTF-8. Symbolic links are followed, except those that point to a folder that
 ///   contains the link.
 ///
-/// Opening a folder only lists its names, at several hundred thousand per second. Each image file
-/// is opened when its sample is read.
+/// Opening a folder only lists its names, typically at several hundred thousand per second. Each
+/// image file is opened when its sample is read.
 #[derive(Debug)]
 pub struct Folder {
     listing: Listing,
@@ -86,13 +87,14 @@ impl Folder {
     ///
     /// If the path does not exist, is not a folder or is not UTF-8, if a folder cannot be listed or
     /// is a cache of the `warpfeed-stores` crate, or if there are no images. In the last case, the
-    /// message lists the supported extensions and extensions that were found.
+    /// message lists the supported extensions, and some of the extensions that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// If `options` requests an index, the listing of a local folder comes from the index file next
-    /// to it. A missing or stale index is written again.
+    /// to it. If the index is missing or stale, the folder is listed, and the index is written
+    /// again.
     pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {

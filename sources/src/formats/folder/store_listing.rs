@@ -9,14 +9,14 @@ use crate::error::{Error, Result, counted, push, reserve};
 use crate::model::{Location, Object};
 
 /// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on
-/// web servers are percent-decoded, so that classes and keys equal those of a local copy.
+/// web servers are percent-decoded, so that classes and keys are the same as for a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::parse(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
     Some(if is_web { percent_decode(path) } else { path.to_owned() })
 }
 
-/// Percent-decodes `text`. Returns it unchanged if the result is not UTF-8.
+/// Percent-decodes `text`. Returns `text` unchanged if the result is not UTF-8.
 fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -37,7 +37,8 @@ fn is_sample(object: &Object, kind: FileKind<'_>) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| kind.matches(extension))
 }
 
-/// Returns the listing of the samples, and the index of each sample's object.
+/// Returns the listing of the samples under `url`, and the index in `objects` of each sample's
+/// object.
 pub(crate) fn select_samples(url: &str, objects: &[Object], kind: FileKind<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
     let is_hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));

@@ -164,8 +164,9 @@ pub(super) fn list_folder(path: &Path, file_kind: FileKind<'_>) -> Result<Folder
     Ok(listing)
 }
 
-/// Returns the relative paths of all images, sorted by folder and then by name. Fails if a name is
-/// not UTF-8, because annotations could not refer to the image.
+/// Returns the paths of all images below `path`, relative to `path`, sorted by folder and then by
+/// name. Omits hidden files and folders. Fails if a name is not UTF-8, because annotations could
+/// not refer to the image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, folders, ignored_files: IgnoredFiles::default(), visited };
@@ -218,7 +219,8 @@ impl Walk {
     }
 }
 
-/// Returns the time at which an entry was last added, removed or renamed.
+/// Returns the modification time of a folder, the time at which an entry was last added, removed or
+/// renamed. Returns `None` if the time cannot be read.
 pub(super) fn modification_time(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
