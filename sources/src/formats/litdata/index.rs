@@ -46,7 +46,8 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the chunk's name without `compression`, or `None` if it does not contain it.
+    /// Returns the name of the decompressed chunk, which omits `compression` and the dot before it.
+    /// Returns `None` if the chunk's name does not contain them.
     pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
         let decompressed = self.filename.replace(&format!(".{compression}"), "");
         (decompressed != self.filename).then_some(decompressed)
@@ -59,7 +60,8 @@ pub(super) struct Index {
     /// Names of the values, in the order in which samples store them.
     pub(super) names: Vec<String>,
     pub(super) serializers: Vec<String>,
-    /// Name of the compression, or `None` unless whole chunks are compressed.
+    /// Name of the compression, optionally followed by a colon and the level. `None` if the chunks
+    /// are not compressed.
     pub(super) compression: Option<String>,
     /// Whether the index was written by LitData before 0.2.17, or by its predecessor in Lightning
     /// 2. Such an index lacks the entry for encryption.

@@ -88,7 +88,8 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// `start` is the end of the chunk's offset table.
+/// Returns the byte range of the Arrow file in a chunk. `start` is the end of the chunk's offset
+/// table.
 fn find_arrow_rows(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;

@@ -110,8 +110,8 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Details may follow a colon in `name`. If `is_early` is true, integers may be stored as
-    /// digits.
+    /// In `name`, details may follow a colon, such as a type number. If `is_early` is true,
+    /// integers may be stored as digits.
     pub(super) fn from_name(name: &str, is_early: bool) -> Result<Self> {
         let unsupported = |reason: &str| {
             let advice =

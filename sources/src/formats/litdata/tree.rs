@@ -18,9 +18,9 @@ struct Node {
 
 const MAX_VALUES: usize = 1024;
 
-/// A name consists of the dict keys and list indices on the path to the value, joined by dots. If
-/// the sample is a single value, its name is `0`. `spec` must be a `TreeSpec` in version 1 of
-/// PyTorch's serialization format.
+/// Returns the names of a sample's values. A name consists of the dict keys and list indices on the
+/// path to the value, joined by dots. If the sample is a single value, its name is `0`. `spec` must
+/// be a `TreeSpec` in version 1 of PyTorch's serialization format.
 pub(super) fn names(spec: &str) -> Result<Vec<String>> {
     let error = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
     // The JSON parser limits the depth, so the recursion below is bounded.
