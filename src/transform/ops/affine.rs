@@ -63,8 +63,9 @@ impl RandomAffine {
         self
     }
 
-    /// Moves the image in either direction by a whole number of pixels, up to the fraction `across`
-    /// of its width and `down` of its height.
+    /// Moves the image along each axis by a random distance, in either direction: up to the
+    /// fraction `across` of its width, and up to the fraction `down` of its height. The distances
+    /// are rounded to whole pixels.
     #[must_use]
     pub fn translate(mut self, across: f64, down: f64) -> Self {
         self.translate = Some([across, down]);
@@ -154,7 +155,8 @@ impl RandomAffine {
 }
 
 /// Draws the corners of torchvision's `RandomPerspective.make_params`: each corner moves inward by
-/// a whole number of pixels along each axis, up to `scale` times half the width or height.
+/// a whole number of pixels along each axis, up to `scale` times half the width or height. Returns
+/// `None` if the drawn corners do not determine a transformation.
 fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let bound = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
@@ -203,7 +205,7 @@ impl Operation for Perspective {
     }
 
     /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
-    /// and then two per corner.
+    /// and then two numbers for each corner.
     fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))

@@ -3,8 +3,8 @@
 
 use super::wide::{level, truncate_to_level};
 
-/// Computes `a * b + c`, as in PyTorch's vector loops. A double represents the product of any two
-/// floats exactly.
+/// Computes `a * b + c`, like the fused multiply-add of PyTorch's vector loops. A double represents
+/// the product of any two floats exactly. The sum is rounded to a double and then to a float.
 #[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
@@ -27,7 +27,7 @@ pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * weight))
 }
 
-/// Number of pixels in a block, which fills several vectors.
+/// Number of pixels in a block. The values of a block fill several vectors.
 pub(super) const BLOCK: usize = 64;
 
 /// A block of adjacent pixels, with one array per channel and one for gray values.

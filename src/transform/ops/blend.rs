@@ -3,9 +3,10 @@ use crate::error::resize;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Adds the image to a weighted mixture of chains of effects, as in torchvision's `AugMix`. The
-    /// first blend of a mixture starts it with the original image, and the last blend replaces the
-    /// image with the mixture.
+    /// Adds the image, multiplied by a weight, to a mixture, as in torchvision's `AugMix`. A
+    /// mixture is the weighted sum of the original image and of the results of several chains of
+    /// effects. The first blend of a mixture adds the original image, and the last blend replaces
+    /// the image with the mixture.
     pub(crate) struct Blend {
         /// Position of the blend in the mixture: BEGIN, NEXT or END.
         position: u32,
@@ -22,16 +23,17 @@ impl Blend {
         Blend { position: Self::BEGIN, weight }
     }
 
-    /// Adds the current image to the mixture. Restores the original image for the next chain, or,
-    /// if `is_last`, replaces the image with the mixture.
+    /// Creates the blend after a chain. The blend adds the current image to the mixture. It then
+    /// restores the original image for the next chain, or, if `is_last` is true, replaces the image
+    /// with the mixture.
     pub(super) fn chain(weight: f32, is_last: bool) -> Self {
         Blend { position: if is_last { Self::END } else { Self::NEXT }, weight }
     }
 }
 
 impl PixelEffect for Blend {
-    // There is no device code: the f32 sum takes four times the scratch memory that the kernel
-    // reserves per image.
+    // There is no device code, because the sum of floats would need four times the scratch memory
+    // that the kernel has for each image.
     const DEVICE: Option<&'static str> = None;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {

@@ -7,8 +7,8 @@ __device__ __forceinline__ u32 reflected(int at, int length) {
     return u32(max(min(min(at, period - at), length - 1), 0));
 }
 
-// Each block processes the tiles of an image one after the other. The row sums for a tile and the
-// columns around it are in shared memory.
+// A thread block processes the tiles of an image one after the other. For each tile, shared memory
+// contains the vertical sums of the tile and of the `radius` columns on either side.
 __device__ __forceinline__ void run(const Blur& blur, const Image& image, Scratch& scratch) {
     const int radius = int(blur.radius);
     float* const weights = scratch.weights;

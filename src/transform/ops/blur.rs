@@ -1,8 +1,8 @@
 //! Blurs images with a Gaussian kernel.
 //!
 //! The kernel is separable, so the cost per pixel is linear in the kernel size. For each row of the
-//! output, a vertical pass computes a row of floats, and a horizontal pass turns them into pixels.
-//! The image is extended by reflection, as in torchvision.
+//! output, a vertical pass computes a row of floats, and a horizontal pass computes the pixels from
+//! this row. The image is extended by reflection, as in torchvision.
 
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
@@ -13,7 +13,7 @@ pub(super) const MAX_RADIUS: u32 = 31;
 
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// Number of values that are summed at a time. Their sums fit into the vector registers.
+/// Number of output values that are computed at a time. Their sums fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -28,8 +28,8 @@ record! {
 }
 
 impl Blur {
-    /// Creates a blur with a kernel of `size` pixels, which must be odd. `sigma` is the standard
-    /// deviation in pixels.
+    /// Creates a blur with a kernel of `size` pixels, an odd number of at most
+    /// `2 * MAX_RADIUS + 1`. `sigma` is the standard deviation in pixels.
     pub(super) fn new(size: u32, sigma: f64) -> Self {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
@@ -51,7 +51,7 @@ impl Blur {
     }
 }
 
-/// Mirrors an index outside `0..length` into the range, without repeating the edge.
+/// Mirrors an index outside `0..length` at the ends of the range, without repeating the edge.
 fn reflect(index: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
     let index = index.rem_euclid(period);

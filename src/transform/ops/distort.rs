@@ -21,7 +21,7 @@ pub(crate) struct Distort {
     pub(crate) probability: f64,
 }
 
-/// The parameters that were drawn for a sample. If one is `None`, its effect is not applied.
+/// The parameters that were drawn for a sample. `None` means that the effect is not applied.
 #[derive(Debug, Default)]
 struct Params {
     brightness: Option<f64>,
@@ -75,8 +75,8 @@ impl Operation for Distort {
     }
 
     /// Draws the effects. Each effect draws one number to decide whether to apply it, and then its
-    /// parameters. One more number, before the permutation of the channels, decides where the
-    /// contrast goes.
+    /// parameters if it is applied. Before the permutation of the channels, one number decides
+    /// whether the contrast precedes the saturation.
     fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let mut draw_factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (draw_factor(BRIGHTNESS), draw_factor(CONTRAST));

@@ -23,19 +23,20 @@ pub(crate) trait Naive: std::fmt::Debug {
 
 /// An effect on output values: normalized floats, or 0 to 255 in a batch of `u8`.
 pub(crate) trait ValueEffect: Record {
-    /// Name of the file with the device code. Device code is required, because the output
-    /// values of a device batch exist only on the device. The file defines
-    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
+    /// Name of the file with the device code. Device code is required, because the output values of
+    /// a device batch exist only on the device. The file defines
+    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`, which processes `P` adjacent
+    /// pixels of row `y`, from column `x`.
     const DEVICE: &'static str;
 
     fn area(&self) -> Rect;
 
-    /// Returns the new value of pixel (`x`, `y`), which must be in the area. `old` is its previous
-    /// value.
+    /// Returns the new red, green and blue of pixel (`x`, `y`), which must be inside
+    /// [`area`](ValueEffect::area). `old` contains the previous values.
     fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3];
 }
 
-/// Scratch memory for effects on pixels, one per thread.
+/// Scratch memory for effects on pixels. Each thread has its own.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     copy: Vec<u8>,
@@ -53,8 +54,7 @@ impl Scratch {
         &self.copy
     }
 
-    /// Like [`copy_image`](Scratch::copy_image), but also returns a row of `length` floats with
-    /// arbitrary values.
+    /// Copies the image, and returns the copy and a row of `length` floats with arbitrary values.
     pub(super) fn copy_image_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
         self.copy_image(image);
         let new_length = length.max(self.row.len());

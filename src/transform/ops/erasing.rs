@@ -13,10 +13,11 @@ use crate::transform::mix::normal;
 /// torchvision's `RandomErasing`, applied after normalization. See Zhong et al., "Random Erasing
 /// Data Augmentation" (2017).
 ///
-/// Fills a random rectangle with the given probability. The fraction of the image's area that it
-/// covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width
-/// log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that reaches the width or the
-/// height of the image is drawn again. After ten failed tries, nothing is filled.
+/// Fills a random rectangle with the given probability. The fraction of the image's area that the
+/// rectangle covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width
+/// is drawn log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is as wide or as
+/// high as the image, or larger, is drawn again. If ten rectangles are too large, nothing is
+/// filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
@@ -27,8 +28,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle: `value`, or a random color or noise with this standard deviation and
-/// the mean `value`.
+/// Content of the rectangle: `value`, a random color, or noise. The color and the noise have the
+/// mean `value` and the given standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -48,8 +49,8 @@ impl RandomErasing {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
 
-    /// Sets how much of the image the rectangle covers, as a fraction of the image's area. The
-    /// default is 0.02 to 0.33.
+    /// Sets the range of the fraction of the image's area that the rectangle covers. The default is
+    /// 0.02 to 0.33.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
@@ -73,7 +74,8 @@ impl RandomErasing {
 
     /// Fills the rectangle with noise. Each channel of each pixel is approximately normally
     /// distributed with the mean [`value`](RandomErasing::value) and the standard deviation
-    /// `deviation`. With a deviation of 1 and normalized images, this equals timm's mode `pixel`.
+    /// `deviation`. With a value of 0, a deviation of 1 and normalized images, the noise is
+    /// distributed approximately like the noise of timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
         self.fill = Fill::Noise(deviation);
@@ -82,7 +84,8 @@ impl RandomErasing {
 
     /// Fills the rectangle with a single random color. Each channel is normally distributed with
     /// the mean [`value`](RandomErasing::value) and the standard deviation `deviation`. With a
-    /// deviation of 1 and normalized images, this equals timm's mode `rand`.
+    /// value of 0, a deviation of 1 and normalized images, the color is distributed like the color
+    /// of timm's mode `rand`.
     #[must_use]
     pub fn random_color(mut self, deviation: f32) -> Self {
         self.fill = Fill::Color(deviation);
@@ -116,8 +119,8 @@ impl Operation for RandomErasing {
         }
     }
 
-    /// Draws one number to decide whether to erase, two per try, two for the position, and one more
-    /// for noise or six more for a random color.
+    /// Draws one number to decide whether to erase, two for each try, and two for the position.
+    /// Noise draws one more number, and a random color draws six more.
     fn draw(&self, size: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if !rng.chance(self.probability) {
             return;

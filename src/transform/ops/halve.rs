@@ -1,4 +1,4 @@
-//! Halves all values. This effect, for tests only, has no device code, so a device cannot apply it.
+//! Halves all values. This effect is for tests of effects without device code.
 
 use super::effect::{Naive, PixelEffect, Scratch};
 use super::random_effect::random_effect;

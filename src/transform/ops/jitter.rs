@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 
-/// Changes brightness, contrast, saturation and hue by random factors and in a random order, like
+/// Changes brightness, contrast, saturation and hue by random amounts and in a random order, like
 /// `ColorJitter` in torchvision's transforms v2 for `uint8` tensors.
 ///
 /// The jitter runs after the resize, so its cost does not depend on the size of the source image.

@@ -1,11 +1,11 @@
 //! Operations: the steps of an augmentation that run after the resize.
 //!
 //! An **operation** has options, and draws random **effects** for each sample. An effect is a
-//! [record](super::record) of all of its random values. The host code in `ops/NAME.rs` and the
-//! device code in `ops/NAME.cuh` take the same record and produce the same bits, so effects can run
-//! wherever the pixels are: on a worker or on the device. The plan of a sample contains the
-//! effects. Different operations may draw the same kind of effect: the color jitter and the
-//! policies both draw tones, for example.
+//! [record](super::record) of all of its random values. The host code of an effect is in
+//! `ops/NAME.rs`, and its device code, if any, in `ops/NAME.cuh`. Both read the same record and
+//! produce the same bits, so an effect with device code can run wherever the pixels are: on a
+//! worker or on the device. The plan of a sample contains the effects. Different operations may
+//! draw the same kind of effect: the color jitter and the policies both draw tones, for example.
 //!
 //! A **random effect** is an operation that draws one effect with a given probability.
 //! `random_effect!` declares its options with their bounds, how it draws an effect, and the method
@@ -32,7 +32,8 @@
 //!
 //! Within each kind, effects run in the order in which their operations were added. The random
 //! numbers of effects on values are drawn before the random numbers of effects on pixels. The
-//! effects of `warp` also transform masks, boxes, points and maps ([`Plan`](super::Plan)).
+//! effects of `warp` also transform masks, boxes, points and maps ([`Plan`](super::Plan)), except
+//! in the chains of AugMix.
 //!
 //! If a sample draws an effect that has no device code, the workers decode the sample.
 //! CONTRIBUTING.md explains how to add an effect.

@@ -1,4 +1,4 @@
-//! [`Op`]: an enum over all operations, through which code outside `ops` uses them.
+//! [`Op`]: an enum over all operations, through which code outside `ops` checks and draws them.
 
 use std::ops::Deref;
 

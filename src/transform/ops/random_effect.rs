@@ -52,8 +52,8 @@ pub(crate) struct OptionDescription {
 ///
 /// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
 /// default value in Python. With every option at its first test value, the effect must be visible.
-/// `probability` is its default in Python. `refuse` returns the error message for invalid options,
-/// and `draw` returns the effect for one sample.
+/// `probability` is the default probability in Python. `refuse`, which may be omitted, returns an
+/// error message if an option is invalid. `draw` returns the effect for one sample.
 macro_rules! random_effect {
     (
         $(#[doc = $doc:literal])+

@@ -151,8 +151,9 @@ macro_rules! registry {
             text
         }
 
-        /// Returns a CUDA header that includes the device code of all effects of one kind, and
-        /// dispatches on an effect's code.
+        /// Returns a CUDA header that includes the device code of the effects on values if `values`
+        /// is true, or on pixels if not. The header defines a function that calls the code of an
+        /// effect by [`Effect::code`]. Effects without device code are omitted.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut includes, mut cases) = (String::new(), String::new());
@@ -225,7 +226,7 @@ impl SampleEffects {
 }
 
 impl AnyValueEffect {
-    /// Returns the erased rectangle. The value of noise is its mean.
+    /// Returns the erased rectangle and its color. For noise, the color is the mean of the noise.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             AnyValueEffect::Erase(erase) => *erase,

@@ -40,14 +40,14 @@ impl PixelEffect for Sharpen {
 }
 
 wide! {
-    /// Sharpens a row, except its first and last pixel. `rows` is the original row with the rows
-    /// above and below.
+    /// Sharpens a row, except its first and last pixel, which `out` does not contain. `rows`
+    /// contains the original rows above, at and below this row.
     fn sharpen_row(rows: [&[u8]; 3], share: f32, out: &mut [u8]) {
         let [above, center, below] = rows.map(|row| &row[..out.len() + 6]);
         let sum_of_three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
         for (i, out) in out.iter_mut().enumerate() {
             let value = u16::from(center[i + 3]);
-            // The dividend is at most 6,643.
+            // The dividend is at most 6,643, so it fits into a `u16`.
             let smooth = (2 * (sum_of_three(above, i) + sum_of_three(center, i) + sum_of_three(below, i) + 4 * value) + 13) / 26;
             *out = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
         }

@@ -1,4 +1,4 @@
-//! Effects that change the color of each pixel independently.
+//! Effects that change the color of each pixel independently of the other pixels.
 //!
 //! The formulas are torchvision's.
 //!
@@ -149,7 +149,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
         let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if largest == r { bc - gc } else { sector };
-        // `ahead - below(ahead)` is exact, so it equals `ahead % 1.0`.
+        // The subtraction is exact, so the difference equals `positive_hue % 1.0`.
         let positive_hue = sector / 6.0 + 1.0;
         let h = (positive_hue - fast_floor(positive_hue)) + turn;
         (*max, *saturation, *hue) = (largest, range / largest, (h - fast_floor(h)) * 6.0);
@@ -165,7 +165,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
             let p = clamp_to_unit(max * (1.0 - saturation));
             let q = clamp_to_unit(max * (1.0 - saturation * f));
             let t = clamp_to_unit(max * (1.0 - saturation * (1.0 - f)));
-            // A hue just below a full turn may be rounded up, so sector 6 equals sector 0.
+            // Rounding can turn a hue just below a full turn into sector 6, which equals sector 0.
             let sector = sextant + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let value = if sector == 1.0 { q } else { max };

@@ -4,7 +4,7 @@ __device__ __forceinline__ void run(const Tone& tone, const Image& image, Scratc
     const float a = tone.by[0], b = tone.by[1];
     if (tone.kind == AUTOCONTRAST || tone.kind == EQUALIZE) {
         image.count_levels(scratch);
-        // Each thread computes one channel.
+        // Three threads compute the table of one channel each.
         for (u32 channel = threadIdx.x; channel < 3; channel += blockDim.x) {
             const u32* const counts = scratch.counts[channel];
             u8* const table = scratch.table[channel];

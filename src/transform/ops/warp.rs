@@ -1,11 +1,13 @@
 //! Geometric effects: affine and perspective transformations.
 //!
 //! Each output pixel is mapped back to a source position, so every output pixel is written exactly
-//! once. Sampling is nearest-neighbor, which reads one source pixel, or bilinear, which reads four.
-//! The image is copied first, because an output pixel may read any source pixel.
+//! once. Nearest-neighbor sampling reads one source pixel, and bilinear sampling reads four. Pixels
+//! outside the image are not read. The image is copied first, because an output pixel may read any
+//! source pixel.
 //!
 //! Positions and weights are computed for a block of pixels at a time, in loops that vectorize.
-//! Only the reads are scalar. Positions at the edge of the image take a slow path.
+//! Only the reads are scalar. Bilinear sampling has a slow path for positions at the edge of the
+//! image.
 //!
 //! Points and boxes are mapped with the inverse matrix, from source to output.
 
@@ -54,7 +56,8 @@ impl Affine {
     pub(super) const IDENTITY: Affine =
         Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
-    /// Computes torchvision's `_get_inverse_affine_matrix`.
+    /// Computes torchvision's `_get_inverse_affine_matrix`: two rows of three numbers, which map an
+    /// output position to a source position, in pixels from the center of the image.
     fn inverse(&self) -> [f64; 6] {
         let rotation = self.angle.to_radians();
         let [sx, sy] = self.shear.map(f64::to_radians);
@@ -124,7 +127,8 @@ impl Warp {
     }
 
     /// Equals torchvision's `perspective`, which moves the corners `from` to the corners `to`, both
-    /// clockwise from the upper left. Returns `None` if there is no such transformation.
+    /// clockwise from the upper left. Each corner is (x, y) in pixels. Returns `None` if the
+    /// corners do not determine the transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
@@ -149,8 +153,8 @@ impl Warp {
         [red, green, blue]
     }
 
-    /// Returns the source position of output pixel (`x`, `y`). (0, 0) is the center of the first
-    /// pixel.
+    /// Returns the source position (x, y) of output pixel (`x`, `y`). The position (0, 0) is the
+    /// center of the first pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [half_width, half_height]) = (self.map, half_sides(size));
@@ -165,8 +169,8 @@ impl Warp {
         ((x + 1.0) * half_width - 0.5, (y + 1.0) * half_height - 0.5)
     }
 
-    /// Returns the nearest pixel, rounded half to even, or `None` if the pixel is outside the
-    /// image.
+    /// Returns the column and row of the pixel that is nearest to a position, rounded half to even.
+    /// Returns `None` if this pixel is outside the image.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let to_index = |v: f32, length: u32| {
             // The condition is false for NaN.
@@ -180,9 +184,9 @@ impl Warp {
         Self::nearest(self.source(x, y, size), size)
     }
 
-    /// Transforms a plane with `channels` values per pixel, using nearest-neighbor sampling. Pixels
-    /// with a source outside the plane get the values of `fill`, repeated to the number of
-    /// channels.
+    /// Transforms a plane with `channels` values per pixel, using nearest-neighbor sampling. An
+    /// output pixel whose source is outside the plane gets the values of `fill`, which are repeated
+    /// if there are more channels. `copy` is scratch memory.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
         plane: &mut [T],
@@ -209,8 +213,9 @@ impl Warp {
         self.has_flag(Self::BILINEAR)
     }
 
-    /// Transforms a plane of floats with bilinear sampling. `fill` may be NaN or very different
-    /// from the values of the plane.
+    /// Transforms a plane of floats, with `channels` values per pixel, using bilinear sampling.
+    /// `fill` is the value outside the plane. `fill` may be NaN or very different from the values
+    /// of the plane. `copy` is scratch memory.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -231,7 +236,7 @@ impl Warp {
     }
 
     /// Returns the matrix that maps homogeneous output positions to source positions, in pixels
-    /// from the corner of the first pixel.
+    /// from the upper left corner of the image.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [half_width, half_height] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
@@ -248,10 +253,12 @@ impl Warp {
         [row(a, b, c, half_width), row(d, e, f, half_height), [0.0, 0.0, 1.0]]
     }
 
-    /// Maps a source position to the output, in pixels from the corner of the first pixel.
+    /// Maps a source position (x, y) to the output. Both positions are in pixels from the upper
+    /// left corner of the image.
     pub(crate) fn source_to_output(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
         let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
-        // The adjugate is the inverse times a factor, which the division cancels.
+        // This is the adjugate: the inverse times a factor, which the division in `project`
+        // cancels.
         let inverse = [
             [e * i - f * h, c * h - b * i, b * f - c * e],
             [f * g - d * i, a * i - c * g, c * d - a * f],
@@ -271,8 +278,8 @@ fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (x_dividend / divisor, y_dividend / divisor)
 }
 
-/// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if there is no unique solution,
-/// for example if three of the corners are collinear.
+/// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if the equations have no unique
+/// solution, for example if two corners of `from` coincide.
 fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
@@ -327,8 +334,8 @@ impl BilinearSample {
 
     /// Interpolates with `fill` outside the image, like torchvision:
     /// `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum of the weights inside
-    /// the image. `fill` is ignored if all four pixels are inside. Pixels with weight 0 are
-    /// ignored, even if they are NaN.
+    /// the image. Pixels with weight 0 are ignored, even if they are NaN. If all other pixels are
+    /// inside the image, `fill` is ignored too.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let has_pixel =
             |inside: bool| self.pixels.iter().any(|(pixel, weight)| pixel.is_some() == inside && *weight != 0.0);
@@ -373,9 +380,10 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at
-    /// `first_pixel`, or `u32::MAX` outside the image. The result equals [`Warp::nearest`] for
-    /// images of fewer than 2^32 pixels, but this function vectorizes.
+    /// Returns the index of the nearest source pixel for each of the `BLOCK` output pixels that
+    /// start at `first_pixel` (column, row), or `u32::MAX` outside the image. This function
+    /// vectorizes. For images with sides of less than 2^22 pixels and fewer than 2^32 pixels in
+    /// total, the result equals [`Warp::nearest`].
     fn nearest_indices(warp: &Warp, first_pixel: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];
@@ -384,7 +392,7 @@ wide! {
             let rounded = |v: f32| v + ROUND - ROUND;
             let is_column_inside = (x >= -0.5) & (x < width) & (rounded(x) < width);
             let is_row_inside = (y >= -0.5) & (y < height) & (rounded(y) < height);
-            // `ROUND` moves the integer part of the float to its low bits.
+            // Adding `ROUND` moves the rounded integer to the low bits of the float.
             let to_integer = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let pixel_index = to_integer(y).wrapping_mul(size.width).wrapping_add(to_integer(x));
             *index = if is_column_inside & is_row_inside { pixel_index } else { u32::MAX };
@@ -393,14 +401,14 @@ wide! {
     }
 }
 
-/// Replaces a pixel index if some, but not all, of the four neighbors are outside the image.
+/// Marks a position for which one or more of the four neighbors are outside the image.
 const BORDER: u32 = u32::MAX - 1;
-/// Replaces a pixel index if all four neighbors are outside the image.
+/// Marks a position for which all four neighbors are outside the image or have the weight 0.
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Samples the output pixels that start at `first_pixel` bilinearly. The result equals
-    /// [`Warp::bilinear_color`], which is called only at the edge of the image.
+    /// Samples the output pixels that start at `first_pixel` (column, row) bilinearly. The result
+    /// equals [`Warp::bilinear_color`], which this function calls only at the edge of the image.
     fn sample_bilinear(warp: &Warp, first_pixel: (u32, u32), size: Size, source: &[[u8; 3]], out: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut weights = [[0.0; BLOCK]; 4];

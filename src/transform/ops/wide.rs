@@ -1,15 +1,15 @@
 //! Loops that the compiler turns into vector code, for AVX2 if the CPU supports it, and for NEON on
-//! 64-bit Arm. Without fused multiply-add, and with a fixed order for each sum, the bits are the
-//! same on every CPU.
+//! 64-bit Arm. The results are the same on every CPU, because no fused multiply-adds are used, and
+//! because each sum is computed in a fixed order.
 //!
 //! **Invariants**
-//! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
+//! 1. [`wide`] calls a function that is compiled for AVX2 only if the CPU supports AVX2.
 //! 2. [`truncate_to_level`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
-/// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at
-/// run time. Everything it calls must be inlined, because other functions are compiled only once,
-/// without AVX2.
+/// Defines a function. On x86-64, its body is compiled twice, for any CPU and for AVX2, and the
+/// function selects a version at run time. Functions that are called in its inner loops should be
+/// inlined, because a function that is not inlined is compiled only once, without AVX2.
 macro_rules! wide {
     (
         $(#[doc = $doc:literal])*

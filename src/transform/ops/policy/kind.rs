@@ -21,5 +21,6 @@ pub(super) enum Kind {
     Blur,
 }
 
-/// Receives the kind of each drawn effect, and its magnitude or argument.
+/// Receives the kind of each drawn effect, and the number that defines its strength: the magnitude
+/// for torchvision's policies, or the argument of timm's function.
 pub(super) type OnEffect<'a> = dyn FnMut(Kind, f64) + 'a;

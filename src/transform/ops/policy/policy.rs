@@ -42,8 +42,9 @@ impl AutoAugment {
 /// have the effects, magnitudes and defaults of torchvision's transforms v2. Policy strings of timm
 /// are also supported.
 ///
-/// The effects run on the resized image, after the flips, and produce the same pixels as
-/// torchvision. With AugMix or bilinear interpolation, values may differ by one.
+/// The effects run on the resized image, after the flips. They produce the same pixels as
+/// torchvision's functions, except that values may differ by one with AugMix, with bilinear
+/// interpolation, or for the blur in timm's policies.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -59,7 +60,7 @@ pub struct Policy {
     form: PolicyKind,
     bins: u32,
     sampling: Sampling,
-    /// Error message for a setter that the policy does not support.
+    /// Error message for a setter or an interpolation that the policy does not support.
     #[serde(skip)]
     misuse: Option<&'static str>,
 }
@@ -99,10 +100,10 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which
-    /// must be less than the number of [`bins`](Policy::bins), 31 by default. The usual choice is
-    /// `rand_augment(2, 9)`. See Cubuk et al., "RandAugment: Practical automated data augmentation
-    /// with a reduced search space" (2020).
+    /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`. The
+    /// magnitude must be less than the number of [`bins`](Policy::bins), which is 31 by default.
+    /// `effects` must be at most 16. The usual choice is `rand_augment(2, 9)`. See Cubuk et al.,
+    /// "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(PolicyKind::Rand { effects, magnitude }, 31)
     }
@@ -119,9 +120,10 @@ impl Policy {
         Self::new(PolicyKind::Auto(policy), 10)
     }
 
-    /// Equals torchvision's `AugMix`: mixes the original image with the results of three chains of
-    /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
-    /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
+    /// Equals torchvision's `AugMix`: mixes the original image with the results of several chains
+    /// of effects. By default, there are three chains of one to three effects, and geometric
+    /// effects use bilinear interpolation. See Hendrycks et al., "AugMix: A Simple Data Processing
+    /// Method to Improve Robustness and Uncertainty" (2020).
     ///
     /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
@@ -136,12 +138,12 @@ impl Policy {
     /// `augmix-m5-w4-d2`.
     ///
     /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
-    /// torchvision's. Timm uses Pillow, which causes four differences:
+    /// torchvision's, while timm uses Pillow. The results therefore differ in four ways:
     /// - Pixel values may differ by one.
     /// - Geometric effects use bilinear interpolation, unless
     ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
-    /// - The blur is an exact Gaussian, which Pillow only approximates.
+    /// - The blur has a Gaussian kernel, which Pillow approximates by repeated box blurs.
     ///
     /// The default fill color is the mean color of ImageNet, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
@@ -173,7 +175,8 @@ impl Policy {
     }
 
     /// Sets the number of chains of [`aug_mix`](Policy::aug_mix), and the number of effects per
-    /// chain. `None` draws 1 to 3 effects.
+    /// chain. With `None`, each chain draws its number of effects from 1 to 3. The default is three
+    /// chains and `None`.
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
@@ -202,7 +205,8 @@ impl Policy {
         self
     }
 
-    /// Draws the effects of any policy except AugMix.
+    /// Draws the effects of a policy, and passes them to `on_effect`. AugMix uses
+    /// [`draw_mixture`](Policy::draw_mixture) instead.
     fn draw_effects(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match &self.form {
             PolicyKind::Rand { effects, magnitude } => {

@@ -1,4 +1,4 @@
-//! The effects that torchvision's policies choose from, and the scale of their magnitudes.
+//! The effects that torchvision's policies choose from, and the ranges of their magnitudes.
 
 use super::kind::Kind::{self, *};
 use crate::decode::Size;
@@ -19,8 +19,8 @@ pub(super) struct Space {
     /// Largest change of an enhancement factor, which ranges over 1 ± this number.
     factor: f32,
     translate: Translate,
-    /// The number of bits that `Posterize` keeps at the lowest magnitude, and how many fewer it
-    /// keeps at the highest.
+    /// The number of bits that `Posterize` keeps at the lowest level, and the decrease of this
+    /// number up to the highest level.
     bits: (f32, f32),
 }
 
@@ -107,8 +107,8 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// Returns the magnitude at `level`, which is from 0 to `bins - 1`, or 0 if this kind has no
-    /// magnitude. Signed magnitudes get a random sign.
+    /// Returns the magnitude of `kind` at `level`, which must be less than `bins`. Returns 0 if the
+    /// kind has no magnitude. Signed magnitudes get a random sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
@@ -132,8 +132,9 @@ impl Space {
     }
 }
 
-/// Adds the effect of torchvision's `_apply_image_or_video_transform`, unless it would not change
-/// the image.
+/// Adds the effect of torchvision's `_apply_image_or_video_transform`. Adds nothing if the
+/// magnitude shows that the image would not change: 0 for a signed magnitude, or 8 bits for
+/// `Posterize`.
 pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {

@@ -1,6 +1,6 @@
-//! The published policies of AutoAugment. A policy is a list of 25 pairs of effects, of which each
-//! sample draws one. An effect has a probability, and a magnitude from 0 to 9, or from 0 to 10 in
-//! timm's tables.
+//! The published policies of AutoAugment. A policy is a list of 25 pairs of effects. For each
+//! sample, one pair is drawn. Each effect has a probability, and a magnitude from 0 to 9, or from 0
+//! to 10 in [`V0`].
 
 use super::kind::Kind::{self, *};
 

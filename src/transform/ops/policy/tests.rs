@@ -125,8 +125,8 @@ fn effect_frequencies_match_torchvision_and_timm() {
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
             let ours = ours.get(without_suffixes(effect)).copied().unwrap_or_default();
-            // The tolerance is five standard deviations of the difference between the 40,000 draws
-            // of this test and the 100,000 draws of the fixture.
+            // The tolerance is about five standard deviations of the difference between the 40,000
+            // draws of this test and the 100,000 draws of the fixture.
             assert!(
                 (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
                 "{name}: {effect} {ours} {theirs}"

@@ -23,7 +23,8 @@ pub(super) struct TimmPolicy {
     deviation: f64,
     /// Maximum magnitude. Larger magnitudes are clamped to it.
     max_magnitude: f64,
-    /// Whether all effects become stronger as the magnitude grows. If not, some become weaker.
+    /// Whether all effects become stronger as the magnitude grows. If false, some effects become
+    /// weaker.
     is_increasing: bool,
     /// For AugMix only: the number of chains, the number of effects per chain if it is fixed, and
     /// the parameter of the weight distribution.
@@ -32,8 +33,8 @@ pub(super) struct TimmPolicy {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// Draws `number` kinds from a list, and applies each with a fixed probability. Weighted kinds
-    /// are drawn at most once.
+    /// Draws `number` kinds from a list of kinds and weights, and applies each with the probability
+    /// `probability`. If `is_weighted` is true, no kind is drawn twice.
     Choice {
         kinds: &'static [(Kind, f64)],
         is_weighted: bool,
@@ -47,12 +48,12 @@ enum Effects {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PosterizeBits {
-    /// Keeps 0 to 4 bits, growing with the magnitude, or shrinking if `TimmPolicy::is_increasing`
-    /// is set.
+    /// Keeps 0 to 4 bits. The number grows with the magnitude, or shrinks if
+    /// `TimmPolicy::is_increasing` is set.
     Kept,
-    /// Keeps 4 to 8 bits, growing with the magnitude.
+    /// Keeps 4 to 8 bits. The number grows with the magnitude.
     Original,
-    /// Keeps 4 to 0 bits, shrinking with the magnitude.
+    /// Keeps 4 to 0 bits. The number shrinks as the magnitude grows.
     Dropped,
 }
 
@@ -327,8 +328,10 @@ impl TimmPolicy {
         on_effect(kind, magnitude);
     }
 
-    /// Converts a level to an argument, as timm's `LEVEL_TO_ARG` does. `sign` (1 or -1) is the
-    /// direction of effects that have two directions.
+    /// Converts a level to an argument, like timm's `LEVEL_TO_ARG`, with two exceptions: the
+    /// argument of `Desaturate` is the fraction of the saturation that remains, and the argument of
+    /// `Posterize` is never negative. `sign` (1 or -1) is the direction of effects that have two
+    /// directions.
     fn argument(&self, kind: Kind, level: f64, bits: PosterizeBits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {

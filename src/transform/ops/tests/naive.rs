@@ -1,4 +1,4 @@
-//! Tests that each effect is bit-identical to its simple implementation.
+//! Tests that effects on pixels are bit-identical to simple implementations.
 
 use super::random_effects::cases;
 use crate::decode::Size;
@@ -49,7 +49,8 @@ fn effects_without_setter(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// Returns a dark image, a bright one, one with the full range of values, and a constant one.
+/// Returns a dark image, a bright image, an image with the full range of values, and a constant
+/// image.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()

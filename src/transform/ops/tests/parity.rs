@@ -249,7 +249,8 @@ fn effects_round_trip_through_their_records() {
     }
 }
 
-/// Tests that the center of a bright spot stays within a pixel of the point that marks it.
+/// Tests that the center of a bright spot stays within 0.75 pixels of the point that marks it,
+/// along each axis.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
