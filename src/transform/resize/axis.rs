@@ -1,9 +1,10 @@
 //! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
-//! Resizing is separable, so each axis has its own filter: for each output position, the first
-//! source position, and the weights of this position and the following ones. The filter depends
-//! only on [`Key`], so images with the same key reuse it. Weights become 16-bit coefficients,
-//! because one instruction of the vector code multiplies pairs of 16-bit integers.
+//! Resizing is separable, so each axis has its own filter. For each output position, the filter
+//! contains the first source position, and the weights of this position and the following ones. The
+//! filter depends only on [`Key`], so consecutive images with the same key share it. Weights become
+//! 16-bit coefficients, because one instruction of the vector code multiplies pairs of 16-bit
+//! integers.
 
 use std::ops::Range;
 
@@ -11,14 +12,14 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters come from Pillow's `Resample.c`. The weights of an output sum to 1. Weights beyond
-/// the edge of the image are dropped with antialiasing. Without it, they are added to the weight of
-/// the edge pixel, as in PyTorch.
+/// The filters come from Pillow's `Resample.c`. The weights of an output sum to 1. With
+/// antialiasing, weights beyond the edge of the source are dropped. Without antialiasing, these
+/// weights are added to the weight of the edge position, as in PyTorch.
 ///
-/// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the results are
-/// bit-identical. PyTorch resizes the whole image before it crops, so the largest weight of the
-/// whole resize determines PyTorch's number of fractional bits. With [`Key::full_resize`], this
-/// weight is computed even if only a part of the image is resized.
+/// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the pixels are
+/// bit-identical to the pixels of these libraries. PyTorch resizes the whole image before it crops,
+/// so the largest weight of the whole resize determines PyTorch's number of fractional bits. With
+/// [`Key::full_resize`], this weight is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -42,7 +43,7 @@ pub(super) struct Key {
     /// [`Axis::pick_positions`] instead.
     pub(super) resampling: Resampling,
     /// The numbers of source and output positions of the whole resize, if the output is only a part
-    /// of it. They determine the number of fractional bits.
+    /// of the whole. The whole resize then determines the number of fractional bits.
     pub(super) full_resize: Option<(u32, u32)>,
 }
 
@@ -75,8 +76,8 @@ impl Filter {
 }
 
 impl Axis {
-    /// Computes the filter for `key`, and returns whether it differs from the current one.
-    /// Allocates memory only if the filter is larger than all earlier ones.
+    /// Computes the filter for `key`. Returns false if the current filter already has this key.
+    /// Allocates memory only if the filter is larger than all earlier filters.
     ///
     /// The window must be inside the source and must not be empty. Every output then has a tap,
     /// because its center is at most half a position away from a source position.
@@ -86,8 +87,8 @@ impl Axis {
         }
         let (start, end) = key.window;
         if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
-            // Without a resize, each output equals one source position, because all filters have
-            // the weight 0 at a distance of one position.
+            // Without a resize, each output equals one source position, because the weight of every
+            // filter is 0 at a distance of one or more whole positions.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
             self.pick_positions(
                 (0..key.outputs).map(|output| if key.is_mirrored { last - output } else { first + output }),
@@ -140,7 +141,7 @@ impl Axis {
     }
 
     /// Appends the weights of the output with the center `center`, and returns the source position
-    /// of the first one.
+    /// of the first weight.
     #[inline]
     fn push_weights(
         &mut self,
@@ -173,8 +174,8 @@ impl Axis {
     }
 
     /// Adds the weights beyond the edges of the source to the weights of the edge positions, and
-    /// returns their sum. `center` is the center of the output, `first_weight` is the index of its
-    /// first weight, and `first` is the source position of this weight.
+    /// returns the sum of the added weights. `center` is the center of the output, `first_weight`
+    /// is the index of its first weight, and `first` is the source position of this weight.
     fn extend_edges(
         &mut self,
         (resampling, length): (Resampling, u32),

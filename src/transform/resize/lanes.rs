@@ -3,9 +3,9 @@
 //! The file of each width defines the following:
 //!
 //! - `Vector`, a vector of bytes, and `Sums`, a vector of 32-bit elements.
-//! - `LANES`, the number of pixels per vector.
+//! - `LANES`, the number of pixels per `Sums` vector.
 //! - The operations on vectors, including `gather` and `store_pixels`.
-//! - `narrower`, a module with a narrower width, for rows that are shorter than a vector.
+//! - `narrower`, the module of the next narrower width, for rows that are shorter than a vector.
 //!
 //! `add_rows` and `add_pixels` differ between instruction sets. Both process two taps at a time.
 //! The x86 instructions multiply and add adjacent elements, so the values for the two taps must be

@@ -3,8 +3,9 @@
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports NEON.
-//! 2. Every load and store stays inside a slice. Each function asserts the lengths of its slices
-//!    before the first access.
+//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows` assert the
+//!    lengths of their slices before the first access, and `store_pixels` checks the length of its
+//!    slice.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -100,8 +101,8 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     unsafe { load(from.add(*starts as usize)) }
 }
 
-/// Stores four pixels (12 bytes), or as many as fit into `out`. If 16 bytes fit, the next pixels
-/// overwrite the last four of them.
+/// Stores four pixels (12 bytes), or as many as fit into `out`. If `out` has at least 16 bytes, the
+/// store also writes the four bytes after the pixels, which the next call overwrites.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pixels(pixels: Vector, out: &mut [u8]) {

@@ -15,11 +15,11 @@ pub(crate) struct Planes {
 
 impl Planes {
     /// Transforms a map according to `plan`, and writes it to `out`, which has the shape (H, W,
-    /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of a source pixel. Values of
-    /// `out` that the map does not cover stay unchanged.
+    /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of the source pixel at
+    /// column `x` and row `y`. Values of `out` outside the plan's target stay unchanged.
     ///
-    /// The window of the plan must not be empty. Plans from an
-    /// [`Augment`](crate::transform::Augment) never have an empty one.
+    /// The window of the plan must not be empty. An [`Augment`](crate::transform::Augment) creates
+    /// only plans with a nonempty window.
     pub(crate) fn run(
         &mut self,
         plan: &Plan,

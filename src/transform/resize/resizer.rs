@@ -10,7 +10,7 @@ use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result, resize};
 use crate::transform::{Interpolation, Plan};
 
-/// Crops, resizes and flips images, reusing its scratch memory.
+/// Crops, resizes and flips images. A resizer reuses its scratch memory for the next image.
 ///
 /// With the default filter, the pixels are bit-identical to `fast_image_resize` on every CPU.
 /// [`Interpolation`] describes all filters.
@@ -56,13 +56,13 @@ impl Resizer {
     }
 
     /// Crops, resizes and flips `pixels` according to `plan`, fills the rest of the output, and
-    /// writes the result to `dst` in `u8` HWC. Effects such as rotations are not applied.
-    /// Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst`.
+    /// writes the result to `dst` in `u8` HWC. This method does not apply effects such as
+    /// rotations. Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst`.
     ///
     /// # Errors
-    /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
-    /// window is empty, if the plan's target is not inside the output, or if the nearest source
-    /// pixels are not inside `plan.region`.
+    /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the output or
+    /// the plan's window is empty, if the plan's target is not inside the output, or if a source
+    /// pixel that [`Interpolation::Nearest`] reads is not inside `plan.region`.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, Some(plan.fill))?;
         plan.border.extend(dst, plan.image_area(), plan.output);
@@ -74,7 +74,8 @@ impl Resizer {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target of the plan, and fills the rest of `dst` with `fill`.
+    /// Writes the target of the plan. If `fill` is a color, fills the other pixels of `dst` with
+    /// it.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::from_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -149,7 +150,9 @@ impl Resizer {
     }
 
     /// Writes the rows of the target to `out_rows`. `source` starts at the first pixel of the
-    /// region. `is_mirrored` flips vertically: the rows are written from last to first.
+    /// region, and its rows are `stride` bytes apart. If `is_mirrored` is true, the y axis is
+    /// flipped, so the output rows are computed from last to first, to read the source rows in
+    /// ascending order.
     fn resize_horizontally_first<'a>(
         &mut self,
         source: &[u8],
@@ -240,7 +243,8 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. Fills the rest of `dst` with `fill`.
+/// Returns the rows of the target. If `fill` is a color, fills the pixels outside the target with
+/// it: above and below at once, and on either side of a row when the iterator returns the row.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -403,8 +407,8 @@ mod tests {
         }
     }
 
-    /// Resizes only the pixels under a crop, and compares the result with resizing the whole image
-    /// before the crop. An axis shrinks, grows or keeps its size.
+    /// Resizes only the pixels of a crop, and compares the result with a resize of the whole image
+    /// before the crop. Each axis shrinks, grows or keeps its size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);

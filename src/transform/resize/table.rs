@@ -2,8 +2,10 @@
 //!
 //! **Invariant.** The vector code relies on the following, which [`build`](Table::build)
 //! establishes. No other function modifies the taps.
-//! - Each 16-byte load for the taps of a lane, which begin at its element of `starts`, ends within
-//!   the first `min_row_bytes` bytes after the start of the axis's span in the row.
+//! - For each lane, the vector code loads 16 bytes of the row for every two pairs of taps. The
+//!   first load begins at the lane's element of `starts`, and each following load begins 12 bytes
+//!   later. Every load ends within the first `min_row_bytes` bytes of the row, counted from the
+//!   start of the axis's span.
 
 use crate::error::resize;
 use std::ops::Deref;
@@ -18,16 +20,17 @@ pub(super) struct Table(Taps);
 /// coefficients per pair of taps.
 ///
 /// Four vectors, with `4 * lanes` pixels, form a group. Lane `l` of vector `i` is pixel `4 * l + i`
-/// of the group, so that two packing instructions put the pixels in order. Taps are stored in
-/// pairs, because the multiply-add instruction adds two products at a time. The last of an odd
-/// number of taps is paired with a coefficient of 0.
+/// of the group, so that the instructions that pack four vectors into one put the pixels in order.
+/// Taps are stored in pairs, because the multiply-add instruction adds two products at a time. The
+/// last of an odd number of taps is paired with a coefficient of 0.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// Byte offset of the first tap for each lane of each vector.
+    /// Byte offset of the first tap for each lane of each vector, from the start of the axis's
+    /// span.
     pub(super) starts: Vec<u32>,
     /// Coefficients, in (group, vector, pair of taps, lane) order.
     pub(super) pairs: Vec<Block>,
-    /// Number of pairs of taps per pixel.
+    /// Maximum number of pairs of taps per pixel.
     pub(super) depth: usize,
     /// Number of fractional bits of the coefficients.
     pub(super) precision: u32,
