@@ -65,7 +65,8 @@ pub enum ErrorKind {
     Decode,
     /// The pixels of a sample could not be transformed.
     Transform,
-    /// User code panicked. The [cause](Error::cause) is the panic message.
+    /// Code panicked, such as a custom source, codec or sampler. The [cause](Error::cause) contains
+    /// the panic message.
     Panic,
     /// More samples failed than `OnError::Skip` allows.
     TooManySkipped,
@@ -244,8 +245,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample from the location into the cause. Used for a sample that could not be mixed
-    /// into the image of another sample.
+    /// Moves the sample from the location into the cause. This is the error for a sample that could
+    /// not be mixed into the image of another sample.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -307,7 +308,8 @@ impl Error {
     /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
     /// `EAGAIN`, `ESTALE`, `ETIMEDOUT`, `EMFILE`, `ENFILE` and `ENOMEM`, for their Windows
     /// counterparts, and for errors that are marked as [transient](Error::transient) or
-    /// [throttled](Error::throttled).
+    /// [throttled](Error::throttled). False for an error that a loader returns after its retries
+    /// have failed.
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
@@ -377,8 +379,8 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like `guarded`, but `other` first tries to convert panic payloads that are not an [`Error`]. It
-/// returns unrecognized payloads unchanged.
+/// Like `guarded`, but first calls `other` to convert a panic payload that is not an [`Error`].
+/// `other` must return a payload that it does not recognize.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe` is sound here: a panic may leave the scratch buffer and the sample's bytes
     // partly written, but they are overwritten before they are read again.

@@ -65,8 +65,9 @@ impl Classes {
     /// mark are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. If its content is
-    /// invalid, fails like [`new`](Classes::new), and the error contains the path of the file.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it does not contain a list of names that
+    /// [`new`](Classes::new) accepts. The error contains the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;

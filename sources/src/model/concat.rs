@@ -127,7 +127,7 @@ impl Concat {
     }
 }
 
-/// Returns the longest list of class names, if every other list is a prefix of it.
+/// Returns the longest list of class names. Fails unless every other list is a prefix of it.
 fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
     let Some(longest) = longest else { return Ok(Vec::new()) };
@@ -278,7 +278,8 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Returns whether the datasets have images, or `None` if they differ or if one does not know.
+    /// Returns whether the datasets have images. Returns `None` if the datasets differ, or if this
+    /// is unknown for one of them.
     fn has_images(&self) -> Option<bool> {
         let mut has_images = self.parts.iter().map(|part| part.has_images());
         let has_images_in_first = has_images.next()??;

@@ -129,7 +129,8 @@ impl<'a> Frames<'a> {
 
     /// Appends the content of a field that contains alternative clips. `add` appends the stored
     /// frame with the given index, and returns the position in its buffer at which this frame
-    /// starts. A frame may start inside an earlier frame, and ends at the end of the buffer.
+    /// starts. A frame may start inside an earlier frame, and ends at the end of the buffer. Fails
+    /// if `add` fails, if a count does not fit in 32 bits, or if memory cannot be allocated.
     pub(crate) fn append_choices(
         out: &mut Vec<u8>,
         choices: &Choices<'_>,

@@ -46,7 +46,7 @@ pub struct Sample<'a> {
     hints: Option<&'a MessageHints>,
 }
 
-/// The content of the messages about a sample without an image or without a label.
+/// Text for the error messages about samples without an image or without a label.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct MessageHints {
     /// Name of the image column.
@@ -59,7 +59,8 @@ pub(crate) struct MessageHints {
 }
 
 impl MessageHints {
-    /// `candidates` are the columns with integers. Returns `None` if there are none.
+    /// Returns advice for a dataset without a label column. `candidates` are the columns with
+    /// integers. Returns `None` if there are none.
     pub(crate) fn label_hint(candidates: &[&str]) -> Option<Arc<str>> {
         let first_candidate = candidates.first()?;
         let (names, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
@@ -263,7 +264,7 @@ impl<'a> Sample<'a> {
         self.fields().iter().map(|field| field.0).collect()
     }
 
-    /// Returns the value of field `name`.
+    /// Returns the value of field `name`, or `None` if there is no such field.
     pub fn value(&self, name: &str) -> Option<Value<'a>> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
@@ -289,8 +290,9 @@ impl<'a> Sample<'a> {
         self.fields().iter().map(|(_, value)| value.as_bytes().len()).sum()
     }
 
-    /// Returns the name and the bytes of the image: the first field that is called `img` or
-    /// `image`, or that has the [name of a built-in format](format::is_image_field).
+    /// Returns the name and the bytes of the image. The image is the first field that contains
+    /// bytes and that is called `img` or `image`, or has the [name of a built-in
+    /// format](format::is_image_field).
     ///
     /// `Codecs::image` also finds images in the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {

@@ -83,11 +83,12 @@ impl Candidate {
     }
 }
 
-/// Selects the image column among columns of arrays. If a column is `requested`, selects this
-/// column, or none if it does not contain `u8` arrays with at least two axes. If not, selects a
-/// column of `u8` arrays with a channel axis, preferably with a common name, or else a column of
-/// `u8` arrays that may be [gray images](Candidate::is_gray) and that has a common name or is the
-/// only column of `u8` arrays with at least two axes.
+/// Selects the image column among columns of arrays. Only columns of `u8` arrays with at least two
+/// axes are suitable.
+/// - If a column is `requested`, selects this column, or returns `None` if it is not suitable.
+/// - Otherwise, selects a column of arrays with a channel axis, preferably one with a common name.
+/// - If there is no such column, selects a column of arrays that may be [gray
+///   images](Candidate::is_gray), if the column has a common name or is the only suitable column.
 ///
 /// Fails if the position of the channel axis is ambiguous, if the requested column contains `u8`
 /// arrays that are not images, or if a different column is at least as likely to be the image, such

@@ -11,7 +11,8 @@ pub(crate) enum Field<'a> {
     Fixed32(&'a [u8]),
 }
 
-/// Iterates over the fields of a message. Yields the offset, the number and the value of each.
+/// Iterates over the fields of a message. Yields the byte offset, the number and the value of each
+/// field.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -69,7 +70,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Advances `offset`. Returns `None` if the varint is unterminated or exceeds 64 bits.
+/// Parses the varint at `offset`, and advances `offset` to its end. Returns `None` if the varint is
+/// unterminated or exceeds 64 bits.
 pub(crate) fn varint(bytes: &[u8], offset: &mut usize) -> Option<u64> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {

@@ -77,7 +77,7 @@ impl VideoFile {
         Packets { video: self.clone(), read_runs: Vec::new() }
     }
 
-    /// Returns the packets of each group of pictures that contains some of `packets`.
+    /// Yields the packet range of each group of pictures that contains some of `packets`.
     fn groups_with(&self, packets: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (packets_in_track, mut next_packet) = (self.track.packets(), packets.start);
         std::iter::from_fn(move || {
@@ -146,8 +146,8 @@ fn packet_end(packet: &Packet) -> u64 {
     packet.offset.saturating_add(packet.size.into())
 }
 
-/// Reads the packets of the frames of one sample. Bytes from a store stay in memory as long as the
-/// next [fetch](Packets::fetch) needs some of them.
+/// Reads the packets of the frames of one sample. A run of bytes that was read from a store stays
+/// in memory until a [fetch](Packets::fetch) needs none of its packets.
 pub(crate) struct Packets {
     video: Arc<VideoFile>,
     /// Bytes that were read from a store, with their offsets.
@@ -176,7 +176,8 @@ impl Packets {
         record::write_header(track.config(), track.orientation(), label, count, out).map_err(from_video_error)
     }
 
-    /// Does nothing for a local file. `frame` is the frame that needs the packets, for messages.
+    /// Reads `packets` from the store. Does nothing for a local file. `frame` is the frame that
+    /// needs the packets, for messages.
     pub(crate) fn fetch(&mut self, packets: Range<usize>, frame: usize) -> Result<()> {
         let VideoFile { file, track, number, .. } = &*self.video;
         let Some((object, remote)) = file.object() else { return Ok(()) };
@@ -214,7 +215,8 @@ impl Packets {
         self.read_runs.iter().find_map(|run| packet_in_run(run, packet))
     }
 
-    /// Packets in a store must have been [fetched](Packets::fetch). `frame` is for messages.
+    /// Appends the sizes and the bytes of `packets` to `out`. Packets in a store must have been
+    /// [fetched](Packets::fetch). `frame` is for messages.
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.
@@ -268,7 +270,8 @@ struct OpenFiles {
 }
 
 impl VideoFiles {
-    /// Caches at most `max_files` files, with at most [`MAX_PACKETS`] packets in their tables.
+    /// Caches at most `max_files` files, with at most [`MAX_PACKETS`] packets in their tables. The
+    /// file that was opened last is cached even if it exceeds these limits.
     pub(crate) fn new(max_files: usize) -> Self {
         VideoFiles { open: Mutex::default(), table_read: Condvar::new(), max_files, listeners: Mutex::default() }
     }
@@ -289,8 +292,8 @@ impl VideoFiles {
     }
 
     /// Returns an open file. Calls `read` if the file is not open yet. If several threads need the
-    /// file, one of them reads its table, and the others wait. Fails if the calling thread was
-    /// canceled.
+    /// file, one of them reads its table, and the others wait. Fails if `read` fails, or if the
+    /// calling thread is canceled while it waits.
     pub(crate) fn get(&self, index: usize, read: impl FnOnce() -> Result<VideoFile>) -> Result<Arc<VideoFile>> {
         let mut open = self.lock();
         loop {
@@ -332,7 +335,7 @@ impl OpenFiles {
         Some(file.clone())
     }
 
-    /// Closes the least recently used files, but never the file `latest`.
+    /// Closes the least recently used files, except the file `latest`, until the limits are met.
     fn shrink(&mut self, latest: usize, max_files: usize) {
         while (self.packets > MAX_PACKETS || self.files.len() > max_files) && self.files.len() > 1 {
             let oldest = self

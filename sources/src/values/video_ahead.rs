@@ -22,7 +22,7 @@ use crate::storage::ahead::{Remote, SampleRanges};
 
 /// Maximum number of threads per loader that read sample tables.
 const MAX_THREADS: usize = 16;
-/// Stands for the packet in the prefetch key of a file that is prefetched as a whole.
+/// Replaces the packet number in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
 
 pub(crate) fn whole_file_key(file: u32) -> u64 {
@@ -45,7 +45,8 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
 
-    /// `file` is the number of `video`, and `draw` is the sample's random number.
+    /// Returns the frames that a sample needs from `video`, in the order of reading. `file` is the
+    /// number of `video`, and `draw` is the sample's random number.
     fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
 }
 
@@ -90,7 +91,7 @@ struct State {
     batch: Option<BatchIndex>,
     /// Samples of the batch that need each file.
     readers: BTreeMap<u32, Vec<Reader>>,
-    /// Files with tables that have not been read yet.
+    /// Files of the batch with tables that have not been read yet.
     unread: BTreeSet<u32>,
     /// Files that no thread has started to read.
     queue: VecDeque<u32>,
@@ -131,7 +132,8 @@ impl VideoAhead {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// If the groups are not known yet, starts to read the tables of the batch's files.
+    /// Returns whether it is known which groups of pictures the batch needs. If it is not, starts
+    /// to read the tables of the batch's files.
     fn is_known(self: &Arc<Self>, batch: BatchIndex) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -184,7 +186,8 @@ impl VideoAhead {
         }
     }
 
-    /// Ignores errors, because reading the sample reports them.
+    /// Reads the tables of the files in the queue. Ignores errors, because reading the sample
+    /// reports them.
     fn read_tables(self: Arc<Self>) {
         loop {
             let file = {
@@ -205,7 +208,8 @@ impl VideoAhead {
         video.number().into_iter().for_each(|file| self.add_table(file, Some(video)));
     }
 
-    /// Adds no groups if `video` could not be opened. Plans the batch if this was its last file.
+    /// Adds the groups of pictures of a file to the batch. `video` is `None` if the file could not
+    /// be opened. If this was the last file of the batch, plans the batch.
     fn add_table(&self, file: u32, video: Option<&VideoFile>) {
         let mut state = self.lock();
         if !state.unread.remove(&file) {

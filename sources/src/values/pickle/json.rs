@@ -11,7 +11,8 @@ const MAX_JSON_VALUES: usize = 1 << 20;
 
 const MAX_JSON_BYTES: usize = 64 << 20;
 
-/// Fails if JSON cannot represent the value, or if it is too large or nested too deeply.
+/// Appends the value of a node as JSON. Fails if JSON cannot represent the value, or if the JSON
+/// would be too large or nested too deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
     let max_len = out.len() + MAX_JSON_BYTES;
     Writer { nodes, out, values_left: MAX_JSON_VALUES, max_len }.value(id, 0)

@@ -27,7 +27,8 @@ pub(crate) enum Node<'a> {
     Callable(Callable),
     Dtype(Dtype),
     UnbuiltArray,
-    /// A file in a `.pt` archive.
+    /// A PyTorch storage: a file in a `.pt` archive with the elements of one or more tensors. `key`
+    /// is a text node with the name of the file.
     Storage {
         key: Id,
         dtype: Dtype,

@@ -2,9 +2,9 @@
 //! Python's `pickletools` documents the opcodes.
 //!
 //! Each opcode pushes a node or combines nodes. `allowed` implements the few functions that plain
-//! data needs. All other functions and classes are rejected. A malicious pickle can't use more
-//! memory than a multiple of its own length: lengths are checked against the remaining bytes before
-//! memory is allocated, and the numbers of nodes and of copied bytes are limited.
+//! data needs. All other functions and classes are rejected. The memory use of a malicious pickle
+//! is limited to a fixed multiple of its length. Lengths are checked against the remaining bytes
+//! before memory is allocated, and the numbers of nodes and of copied bytes are limited.
 
 use std::borrow::Cow;
 

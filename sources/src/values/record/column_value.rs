@@ -29,7 +29,7 @@ pub(crate) enum Found<'a> {
         shape: ArrayVec<usize, MAX_NUMBERS_AXES>,
         data: RowBytes<'a>,
     },
-    /// UTF-8 path of the file that contains the value.
+    /// Path of the file that contains the value.
     Path(RowBytes<'a>),
     /// Numbers with more axes than a field supports.
     TooManyAxes(Vec<usize>),

@@ -205,7 +205,8 @@ impl Columns {
         Ok(columns)
     }
 
-    /// The caller reads columns by index. The result cannot build samples.
+    /// Uses the columns at `indices`, for a caller that reads columns by index. The result cannot
+    /// build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_indices(indices: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
@@ -229,8 +230,9 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns a copy without the fields that are neither in `names` (with or without the
-    /// extension) nor a companion of one in `names`, such as `mask.first_class` of `mask`.
+    /// Returns a copy with only the fields in `names`, which may omit the extension, and their
+    /// companions. For example, `mask.first_class` is a companion of `mask`. The image and the
+    /// label are not affected.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn select_fields(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
@@ -259,8 +261,9 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: the distinct values of a text label column, or `names`, if present,
-    /// for a column of a different type. `find(row, column, scratch)` returns a value.
+    /// Sets the class names. For a text label column, these are the distinct values, or the user's
+    /// class list. For a column of integers, they are `names`, if present. `find(row, column,
+    /// scratch)` returns a value.
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -343,7 +346,8 @@ impl Columns {
         }
     }
 
-    /// The key is the row index. `find` returns the value of a column in the row.
+    /// Reads the sample of a row, with the row index as its key. `find` returns the value of a
+    /// column in the row.
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -409,7 +413,8 @@ impl Field {
         Field { column, name: format!("{stem}.{extension}"), images }
     }
 
-    /// Omits the extension if the column contains images, because it depends on the row.
+    /// Returns the field name for messages. For a column of images, the name has no extension,
+    /// because the extension depends on the row.
     fn display_name(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -417,7 +422,8 @@ impl Field {
         }
     }
 
-    /// If the column contains images, the name depends on the format of the image.
+    /// Returns the field name for a cell. If the column contains images, the name depends on the
+    /// format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()

@@ -2,7 +2,8 @@
 //!
 //! Integers are the labels themselves, and are not stored unless they have leading zeros. If any
 //! value is neither a number nor a marker of a missing value, such as `NA`, all values of the
-//! column are class names. Earlier values have not been stored, so the caller visits them a second
+//! column are class names. A marker has the same effect if the column contains no numbers, or if
+//! there is a class list. Earlier values have not been stored, so the caller visits them a second
 //! time. Class names are numbered in sorted order, which does not depend on the order of the rows.
 //! Memory use is proportional to the number of classes, not to the number of rows.
 
@@ -17,7 +18,7 @@ pub(crate) enum Labels {
     Numbers,
     /// The labels are integers, and the dataset contains their class names.
     Named(Vec<String>),
-    /// The labels are class names. `labels` contains the index of each.
+    /// The labels are class names. `labels` maps each name to its index in `classes`.
     Names { classes: Vec<String>, labels: HashMap<String, i64> },
 }
 
@@ -140,10 +141,11 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if all
-    /// values are numbers but some are not integers. If `list` is given, its names are the classes.
-    /// If values that were not stored turn out to be class names, calls `revisit` with the number
-    /// of leading rows to visit, and a function that `revisit` must call with each of their values.
+    /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if the
+    /// values are numbers and some are not integers. If the values are class names and `list` is
+    /// given, the names in `list` are the classes. If values that were not stored turn out to be
+    /// class names, calls `revisit` with the number of leading rows to visit, and a function that
+    /// `revisit` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
@@ -177,7 +179,8 @@ impl Learner {
 }
 
 impl Labels {
-    /// Returns a class name that usually denotes a missing value, so it is probably unintended.
+    /// Returns a class name that usually denotes a missing value, and is therefore probably
+    /// unintended.
     pub(crate) fn doubtful_name(&self) -> Option<&str> {
         let Labels::Names { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
@@ -203,7 +206,8 @@ fn parse_padded(value: &str) -> Option<i64> {
     value.parse().ok().filter(|_| is_padded)
 }
 
-/// Parses an integer. Accepts floating-point notation, such as `3.0`.
+/// Parses an integer. Accepts floating-point notation, such as `3.0`, for integers below 2^53 in
+/// magnitude.
 pub(crate) fn parse_integer(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;

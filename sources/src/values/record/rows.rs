@@ -45,7 +45,7 @@ impl Survey {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Fails if the types of a column in this row and in earlier rows are incompatible.
+    /// Examines a row. Fails if a column has incompatible types in this row and in earlier rows.
     pub(crate) fn see(&mut self, row: &[NamedCell<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for NamedCell { name, content } in row {
@@ -114,7 +114,8 @@ impl Survey {
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Fails if the layout of pixel arrays is ambiguous, or if [`Columns::new`] fails.
+    /// Decides how samples use each column. Fails if the image column or its layout is ambiguous,
+    /// or if [`Columns::new`] fails.
     pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
         let has_encoded_images = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -195,8 +196,8 @@ impl Rows {
     }
 
     /// Converts a row to a sample. `page` contains the parts of the row that are not borrowed.
-    /// Fails if the type of a cell differs from the type of its column, or if the survey did not
-    /// find the name of a cell and the user has not selected columns.
+    /// Fails if a cell does not match the type of its column. Also fails if the survey did not find
+    /// the name of a cell that is not null, unless the user has selected columns.
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
