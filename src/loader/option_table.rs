@@ -1,10 +1,11 @@
 //! The options that have a single value. Each has one entry, called a row.
 //!
-//! A row defines the field and its default, the setter of the loader (and of the decoder, if the
-//! row is marked `both`), the link in the table of options, the keyword in the Python package, and
-//! how reports print the setter call. The keyword is the name of the setter, or the name after
-//! `as`. `named` at the end lists setters that are written elsewhere, but that `Loader::set` can
-//! also call.
+//! A row defines a field of `ImageOptions` with its default, and the setter of the loader. If the
+//! row is marked `both`, it also defines the setter of the decoder. From the row, the macro
+//! generates the link in the table of options, the keyword in the Python package, and the setter
+//! call in reports. The keyword is the name of the setter, or the name after `as`.
+//!
+//! The list `named` at the end contains setters from other files that `Loader::set` can call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,12 +45,14 @@ options! {
 
     purpose "batches", "The ranks of a machine, and the last batch." {
         /// Sets the number of ranks on this machine, including this one. The ranks divide the cores
-        /// of the machine among themselves: unless [`workers`](Self::workers) is set, each rank
-        /// starts one worker for each of its cores. Opening fails if the number is 0.
+        /// of the machine among themselves. Unless [`workers`](Self::workers) is set, each rank
+        /// derives its number of workers from its share of the cores. Opening fails if the number
+        /// is 0.
         ///
-        /// By default, the number comes from the launcher's environment ([`Rank::from_env`]), or is
-        /// 1 if the environment does not describe this rank. Set it if no launcher starts the
-        /// ranks, for example because your program spawns them itself.
+        /// By default, the number comes from the launcher's environment ([`Rank::from_env`]). If
+        /// the environment does not describe this rank or does not contain the number, the default
+        /// is 1. Set the number if no launcher starts the ranks, for example because your program
+        /// spawns them itself.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -75,29 +78,33 @@ options! {
         /// let images = Loader::new("flat-folder").unlabeled(true);
         /// ```
         ///
-        /// By default, a batch must have labels for all of its samples or for none:
+        /// By default, a batch must have labels for all of its samples or for none of them:
         ///
         /// - If no sample of the batch has a label, as in a flat folder of images,
         ///   [`HostBatch::labels`](crate::HostBatch::labels) fails, but all other fields can be
         ///   read.
-        /// - If only some samples have a label, each sample without a label fails, and the error
-        ///   names the sample and its file. [`on_error`](Self::on_error) sets the policy.
+        /// - If only some samples have a label, each sample without a label fails. The error names
+        ///   the sample. [`on_error`](Self::on_error) determines how the loader continues.
         ///
-        /// A sample with a negative label fails as well, so `labels` contains -1 only with this
-        /// option.
+        /// By default, a sample with a negative label fails as well, so `labels` contains -1 only
+        /// with this option. With [`soft_labels`](Self::soft_labels), every sample without a label
+        /// fails by default.
         loader fn unlabeled(unlabeled: bool) -> bool = false;
 
-        /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
-        /// rotation, if the size does not determine this. Unset by default.
+        /// Sets which version of an image was annotated: the pixels as stored in the file, or the
+        /// image after its EXIF rotation. Unset by default.
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
-        /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
-        /// annotations declare the size of the annotated image, or have a size of their own. The
-        /// option has no effect if this size matches only the stored or only the rotated image.
-        /// If it matches both, or if there is no size, the option decides, and the sample fails if
-        /// the option is not set. Examples are images that keep their size under the EXIF rotation
-        /// (square, mirrored or rotated by 180 degrees), and coordinates without a size, as in YOLO
-        /// datasets. Images without an EXIF rotation do not need the option.
+        /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). It
+        /// affects only images with an EXIF rotation, which includes mirroring.
+        ///
+        /// Some annotations declare the size of the annotated image, or have a size of their own.
+        /// If this size matches only the stored or only the rotated image, the size determines the
+        /// version, and the option has no effect. If the size matches both, or if there is no size,
+        /// the option determines the version, and the sample fails if the option is not set. The
+        /// size matches both if the rotation preserves it: if the image is square, or is only
+        /// mirrored or rotated by 180 degrees. Coordinates in YOLO datasets are an example of
+        /// annotations without a size.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -124,8 +131,8 @@ options! {
         loader fn transform_moves_pixels(moves: bool) -> bool = true, as image_transform_moves_pixels;
 
         /// Normalizes pixels to `(pixel / 255 - mean) / std`, per channel. The element type becomes
-        /// F32 unless [`dtype`](Self::dtype) sets a different float type. Without this option,
-        /// float images contain `pixel / 255`.
+        /// F32 unless [`dtype`](Self::dtype) sets a different float type. Opening fails if `dtype`
+        /// is U8. Without this option, float images contain `pixel / 255`.
         ///
         /// ```
         /// # use warpfeed::{Loader, Normalize};
@@ -177,9 +184,11 @@ options! {
 
         /// Sets whether images with more than 8 bits per channel are converted to 8 bits; off by
         /// default. 16-bit values keep their upper 8 bits, and floats from 0 to 1 are scaled to 0
-        /// to 255. If the option is off, a sample with such an image fails, because 12-bit scans
-        /// and measurements would lose most of their content. To read the values unchanged, use
-        /// [`DenseMap`](crate::field::DenseMap).
+        /// to 255. The option has no effect on custom codecs.
+        ///
+        /// If the option is off, a sample with such an image fails. An automatic conversion could
+        /// discard most of the content of 12-bit scans and measurements. To read the values
+        /// unchanged, use [`DenseMap`](crate::field::DenseMap).
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -189,29 +198,33 @@ options! {
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
-        /// Sets the number of worker threads, which read, decode and transform samples. It affects
-        /// only speed: batches are bit-identical for any number of workers.
+        /// Sets the number of worker threads, which read, decode and transform samples. The number
+        /// affects speed and memory, but not the content of batches.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").workers(8);
         /// ```
         ///
-        /// 0, the default, means one thread per core that this process may use, but at most 768. If
-        /// a GPU decodes JPEGs, one of 16 cores is left to other threads. If a GPU decodes videos,
-        /// workers mostly wait for its decoders, so at least 24 start, but at most four per core.
-        /// [Ranks](Self::local_world_size) on the same machine divide its cores. Use more workers
-        /// if a decoder or a transform blocks. Slow storage does not require more workers: if reads
-        /// block on a disk or a network, reader threads read ahead for the workers. The loader
-        /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
-        /// make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
+        /// 0, the default, means one thread per core that this process may use, but at most 768.
+        /// There are two exceptions. If a GPU decodes JPEGs, one of every 16 cores is reserved for
+        /// other threads. If a GPU decodes videos, workers spend most of their time waiting for its
+        /// decoders, so the loader starts at least 24 workers, or four per core if that is fewer.
+        /// [Ranks](Self::local_world_size) on the same machine divide its cores.
+        ///
+        /// Use more workers if a decoder or a transform blocks. Slow storage does not require more
+        /// workers: if reads block on a disk or a network, reader threads read ahead for the
+        /// workers. The loader starts 32 readers once workers have been blocked in several reads
+        /// and for at least 5% of their time. As long as more readers make reading faster, the
+        /// loader adds readers, up to 512. [`Batches::memory_plan`] includes the samples of the
+        /// readers.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
         both fn workers(threads: usize) -> usize = 0, as num_workers;
 
-        /// Sets the number of batches that are prepared ahead of the consumer. It affects only
-        /// speed.
+        /// Sets the number of batches that are prepared ahead of the consumer. The number affects
+        /// speed and memory, but not the content of batches.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -222,23 +235,29 @@ options! {
         /// of the two additional slots, and workers fill the other. Preparing more than a few
         /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
-        /// With 0, the default, the number is adjusted automatically. It starts at 2, or higher if
-        /// two batches have fewer samples than there are workers. It is doubled, up to 16, if the
-        /// consumer waits while workers are idle because all slots are full. An increase that does
-        /// not raise throughput is undone, unless the consumer waited for a single batch while all
-        /// later batches were ready. This happens when a few samples are far slower than the
-        /// others. A consumer that keeps batches alive gets more slots as long as some are free.
+        /// With 0, the default, the loader adjusts the number automatically, as far as memory
+        /// permits:
         ///
-        /// All slots are allocated when the loader is opened, limited by
-        /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
-        /// prefetching take up to 1 GiB. If they are page-locked, they take up to 256 MiB, or up to
-        /// 2 GiB for videos unless [`decode_on`](Self::decode_on) is `Cpu`. Two batches are
-        /// prepared ahead even if their slots take more than that, provided that the memory is
-        /// available. The operating system does not commit pageable memory that is never touched.
+        /// - The number starts at 2, or higher if two batches have fewer samples than there are
+        ///   workers.
+        /// - If the consumer waits while workers are idle because all slots are full, the number is
+        ///   doubled, up to 16. An increase that does not raise throughput is undone.
+        /// - If the consumer waits for a single batch while all later batches are ready, the number
+        ///   is doubled as well, and this increase is not undone. This happens when a few samples
+        ///   are far slower than the others.
+        /// - If the consumer holds all slots that are in use, it receives additional slots, as long
+        ///   as there are unused slots.
         ///
-        /// With a device, `prefetch` batches are also ready on the device. If the number is
-        /// adjusted automatically, 2 batches are ready on the device, and only the number of host
-        /// slots is adjusted.
+        /// All slots are allocated when the loader is opened. [`memory_limit`](Self::memory_limit)
+        /// includes their memory. Without such a limit, the slots for automatic prefetching take up
+        /// to 1 GiB. Page-locked slots take up to 256 MiB, or up to 2 GiB for videos on a device if
+        /// [`decode_on`](Self::decode_on) is `Gpu` or `Auto`. Two batches are prepared ahead even
+        /// if their slots take more than that, provided that the memory is available. The operating
+        /// system does not commit pageable memory that is never touched.
+        ///
+        /// With a device, up to `prefetch` batches are also ready in device memory. If the number
+        /// is adjusted automatically, up to 2 batches are ready in device memory, and the loader
+        /// adjusts only the number of host slots.
         loader fn prefetch(batches: usize) -> usize = 0;
 
         /// Sets whether batches are in page-locked memory, from which a GPU can copy without
@@ -274,7 +293,7 @@ options! {
         both fn pinned(pinned: bool) -> bool = false, as pin_memory;
 
         /// Sets where JPEGs are decoded for batches in device memory; [`DecodeOn::Cpu`] by default.
-        /// The choice affects only speed: batches are bit-identical in all cases.
+        /// The choice affects speed and memory, but batches are bit-identical in all cases.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -283,16 +302,17 @@ options! {
         /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Auto);
         /// ```
         ///
-        /// With [`DecodeOn::Gpu`], workers only extract the parts of a JPEG that the crop needs,
+        /// With [`DecodeOn::Gpu`], a worker only extracts the parts of a JPEG that the crop needs,
         /// and the device decodes, crops, resizes and flips the image. [`DecodeOn::Auto`] does so
-        /// only for images that the workers have no time to decode. On an H200, decoding a
-        /// batch of 256 crops takes 0.6 ms of device time if `warpfeed pack` has packed the files,
-        /// and 1.5 ms otherwise.
+        /// only for images that the workers have no time to decode. On an H200, decoding a batch of
+        /// 256 crops takes 0.6 ms of device time if `warpfeed pack` has packed the files, and 1.5
+        /// ms otherwise.
         ///
-        /// Workers decode all other images, such as progressive, CMYK and damaged JPEGs, other
-        /// formats, and mosaics. They also decode all images of a loader with a
-        /// [`transform`](Self::transform), because transforms run on the host.
-        /// [`Stats::images_sent_to_device`] counts the images that workers send to the device.
+        /// Workers decode all images that the device does not support, such as progressive, CMYK
+        /// and damaged JPEGs, other formats, and mosaics. If the loader has a
+        /// [`transform`](Self::transform), workers decode all images, because transforms run on the
+        /// host. [`Stats::images_sent_to_device`] counts the images that workers send to the
+        /// device.
         ///
         /// Decoding needs about 3.9 MB of device memory per source image of a batch, in addition to
         /// the batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
@@ -311,10 +331,10 @@ options! {
         /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Gpu).decode_share(0.03);
         /// ```
         ///
-        /// The fraction is averaged over a few tenths of a second. Decoding time is measured
-        /// between two events, which enclose the decoding of a batch. Concurrent work increases the
-        /// measured time, so decoding may use less of the device than the fraction suggests.
-        /// [`Stats::device_decode`] reports the decoding time.
+        /// The fraction is averaged over a few tenths of a second. The decoding time of a batch is
+        /// the time between an event before decoding and an event after it. Other kernels that run
+        /// on the device at the same time increase this time, so decoding may use less of the
+        /// device than the fraction suggests. [`Stats::device_decode`] reports the decoding time.
         ///
         /// # Errors
         /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the fraction is
@@ -333,8 +353,8 @@ options! {
         /// ```
         ///
         /// An image takes 3 bytes per pixel: 0.5 to 0.6 MB for a photograph of ImageNet, which has
-        /// 0.11 MB as a JPEG. A cache that is smaller than all images together holds the images
-        /// that are decoded first, and later epochs decode only the others. The first epoch is
+        /// 0.11 MB as a JPEG. If the cache is too small for all images, it stores the images that
+        /// are decoded first, and later epochs decode only the other images. The first epoch is
         /// slower, because images for the cache are decoded completely instead of only their crop.
         /// [`Stats::decoded_cache`](crate::Stats::decoded_cache) counts hits and misses.
         ///
@@ -344,7 +364,8 @@ options! {
         ///   uncompressed images, masks, dense maps and patches.
         /// - JPEGs that a GPU decodes ([`decode_on`](Self::decode_on)) do not use the cache.
         /// - Each rank has its own cache. In a shuffled epoch, a rank processes different samples
-        ///   than in the previous one, so a cache needs space for the images of all ranks.
+        ///   than in the previous epoch, so each cache needs space for the images of the whole
+        ///   dataset.
         ///
         /// The memory is allocated as images are added, and it is part of
         /// [`Batches::memory_plan`]. Opening fails if it is not available.
@@ -363,8 +384,8 @@ options! {
         /// let loader = Loader::new("train").cache_decoded(32 << 30).cache_format(CacheFormat::Coefficients);
         /// ```
         ///
-        /// Images in other formats are stored as pixels, and so are JPEGs with coefficients that
-        /// take more memory than their pixels.
+        /// Images in other formats are stored as pixels. So is a JPEG if its coefficients take more
+        /// memory than its pixels.
         loader fn cache_format(format: CacheFormat) -> CacheFormat = CacheFormat::Pixels;
 
         /// Sets the number of epochs that the program uses; unlimited by default. The loader never
@@ -395,10 +416,11 @@ options! {
         /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
         /// ```
         ///
-        /// If a mapped shard is truncated, or its disk fails, while the shard is in use, `SIGBUS`
-        /// kills the process. With system calls, only the sample fails. System calls are also
-        /// suitable for network file systems. In exchange, the encoded bytes are copied, and each
-        /// shard stays open; see [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
+        /// If a mapped shard is truncated, or its disk fails, while the shard is in use, a `SIGBUS`
+        /// signal can kill the process. With system calls, only the sample fails. System calls are
+        /// also suitable for network file systems. Their cost is that the encoded bytes are copied,
+        /// and that each shard stays open; see
+        /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
         ///
         /// The option has no effect on folders, which are never mapped, and on sources that are
         /// already open. Opening an LMDB with `false` fails, because the LMDB library always maps
@@ -419,15 +441,15 @@ options! {
         /// ```
         ///
         /// The loader waits 5 ms before the first retry, and four times as long before each further
-        /// one, up to one second. Each retry is logged as a warning and counted in
+        /// retry, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::read_retries`](crate::Stats::read_retries). Reads for [`resume`](Self::resume),
         /// [`balanced`](Self::balanced), [`split_stratified`](Self::split_stratified) and
         /// [`image_sizes`](Self::image_sizes) are also retried, but only the retries for `resume`
-        /// are counted. Each worker has eight buffers per attempt, one for each sample that it
-        /// processes at the same time.
+        /// are counted. A worker processes up to eight samples at the same time, and has one buffer
+        /// per sample and attempt.
         ///
-        /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
-        /// batch by more than a quarter of an hour.
+        /// Opening fails if `times` is greater than 1,000, because the pauses of 1,000 retries add
+        /// up to about 17 minutes per read.
         loader fn retries(times: usize) -> usize = source::RETRIES;
 
         /// Sets whether a sample fails if its image has any damage; off by default.
@@ -441,9 +463,9 @@ options! {
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither
         /// on the crop nor on where the image is decoded. Workers perform this check, even for
-        /// images that a device decodes. It takes longer than decoding the whole image, so loading
-        /// photographs takes two to three times as long. For a large dataset, run `warpfeed verify
-        /// --strict` once instead.
+        /// images that a device decodes. The check takes longer than decoding the whole image, so
+        /// loading photographs takes two to three times as long. For a large dataset, run `warpfeed
+        /// verify --strict` once instead.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -462,18 +484,21 @@ options! {
         /// let loader = Loader::new("train").memory_limit(4 << 30);
         /// ```
         ///
-        /// Opening fails if the slots, the device memory and the minimum scratch memory of the
-        /// workers exceed the limit together. Workers use the remaining memory as additional
-        /// scratch memory. With less of it, fewer large images are decoded at the same time.
-        /// Automatic [`prefetch`](Self::prefetch) stays within the limit.
+        /// Opening fails if the sum of the slots, the device memory, the [cache of decoded
+        /// images](Self::cache_decoded) and the minimum scratch memory of the workers exceeds the
+        /// limit. Workers use the remaining memory as additional scratch memory. The less there is,
+        /// the fewer large images are decoded at the same time. Automatic
+        /// [`prefetch`](Self::prefetch) stays within the limit.
         ///
-        /// Without a limit, opening fails if the plan needs more host memory than is available on
-        /// the machine or in the container's cgroup (Linux only), and the additional scratch memory
-        /// is limited to half of the remaining memory. Setting a limit replaces both rules.
+        /// Without a limit, two rules apply on Linux. Opening fails if the same sum without the
+        /// device memory exceeds the memory that is available on the machine or in the container's
+        /// cgroup. The additional scratch memory is limited to half of the remaining memory.
+        /// Setting a limit replaces both rules.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
         /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by
-        /// default. An image that declares more fails before memory is allocated for it.
+        /// default. An image that declares more pixels fails before memory is allocated for its
+        /// pixels.
         ///
         /// The limit applies to every codec, including custom ones.
         ///
