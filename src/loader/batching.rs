@@ -15,7 +15,8 @@ use crate::sampler::MixtureOptions;
 use crate::sampler::{LastBatch, Rank};
 
 impl Loader {
-    /// Empty if all datasets share one batch size.
+    /// Returns the global batch size of each dataset of a mixture, or an empty slice if all
+    /// datasets share one batch size.
     fn dataset_batch_sizes(&self) -> &[usize] {
         self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::batch_sizes)
     }
@@ -49,13 +50,13 @@ impl Loader {
 
 /// Setters for the batch size, this process's rank, and the position at which a run resumes.
 impl Loader {
-    /// Sets the batch size: the number N of samples per batch; 32 by default. Opening fails if the
-    /// batch size is 0. The memory of each batch is allocated for N samples.
+    /// Sets the batch size, the maximum number of samples per batch; 32 by default. Opening fails
+    /// if the batch size is 0.
     ///
     /// With several [ranks](Loader::rank), this is the batch size of each rank, as with PyTorch's
-    /// `DistributedSampler`. The global batch therefore grows with the world size; to fix it, use
-    /// [`global_batch_size`](Loader::global_batch_size) instead. The setter that is called last
-    /// wins.
+    /// `DistributedSampler`. The global batch therefore grows with the world size. For a global
+    /// batch of constant size, use [`global_batch_size`](Loader::global_batch_size) instead. If
+    /// both setters are called, the later call takes precedence.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -92,10 +93,10 @@ impl Loader {
     /// let second_of_four = Loader::new("train").batch_size(64).shuffle(42).rank(1, 4);
     /// ```
     ///
-    /// Ranks do not communicate. Each rank computes the order of all samples and takes its share of
-    /// each global batch. With the same options, all ranks get the same number of batches. Each
-    /// sample of an epoch goes to exactly one rank; the policy [`last_batch`](Loader::last_batch)
-    /// may drop or repeat samples at the end of the epoch.
+    /// Ranks do not communicate. Each rank computes the order of all samples and its share of each
+    /// global batch. With the same options, all ranks get the same number of batches. Each sample
+    /// of an epoch is delivered to exactly one rank, except for samples that the policy
+    /// [`last_batch`](Loader::last_batch) drops or repeats.
     ///
     /// The shares of a global batch, concatenated in rank order, contain the same samples, in the
     /// same order and with the same augmentation, for any world size. There are two exceptions:
@@ -117,14 +118,15 @@ impl Loader {
     /// If [`workers`](Loader::workers) is not set, the ranks on one machine divide its cores among
     /// themselves. Their number is read from the launcher's variables (`LOCAL_WORLD_SIZE`,
     /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). If the launcher has bound a rank to
-    /// certain cores, the rank uses at most those cores.
+    /// certain cores, the rank starts at most as many workers as it has cores, unless a GPU decodes
+    /// videos.
     pub fn distributed(mut self) -> Self {
         self.rank_origin = RankOrigin::Environment;
         self
     }
 
-    /// Resumes an earlier run after the last batch that it had delivered when the checkpoint was
-    /// taken. Resuming takes constant time.
+    /// Resumes an earlier run after the last batch that the run had delivered when the checkpoint
+    /// was taken. The time to resume does not depend on the position in the run.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};
@@ -152,8 +154,8 @@ impl Loader {
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch size, the order, the
     /// augmentation or the dataset differs from the checkpoint; the message says what differs.
-    /// [`Checkpoint`] describes which differences are detected. Opening reads up to eight samples
-    /// to compare the dataset.
+    /// [`Checkpoint`] describes which differences are detected. To compare the dataset, opening
+    /// reads the keys of up to eight samples.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

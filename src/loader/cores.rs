@@ -2,8 +2,8 @@
 //!
 //! For a single process, `std::thread::available_parallelism` is enough: it returns the minimum of
 //! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have
-//! its own affinity. So with several ranks, this module reads the affinity separately: a lower
-//! minimum is the quota.
+//! its own affinity. Therefore, with several ranks, this module also reads the affinity alone. If
+//! the minimum is less than the affinity, the minimum is the quota.
 
 use std::fs;
 
@@ -26,13 +26,13 @@ pub(super) fn available_cores(rank: &Rank) -> usize {
     share_cores(allowed_cores, quota_cores.or_else(count_machine_cores).unwrap_or(allowed_cores), ranks)
 }
 
-/// If a GPU decodes videos, at least this many workers are started, but at most
-/// [`VIDEO_WORKERS_PER_CORE`] per core. A worker waits for a decoding engine most of the time. With
-/// seven engines and 16 cores, 24 workers deliver 1.1 times as many frames as 16.
+/// If a GPU decodes videos, at least this many workers are started, or [`VIDEO_WORKERS_PER_CORE`]
+/// per core if that is fewer. A worker waits for a decoding engine most of the time. With seven
+/// engines and 16 cores, 24 workers deliver 1.1 times as many frames as 16 workers.
 const VIDEO_WORKERS: usize = 24;
 const VIDEO_WORKERS_PER_CORE: usize = 4;
 
-/// What a GPU decodes, instead of or together with the workers.
+/// The kind of data that a GPU decodes, instead of or together with the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DecodedOnGpu {
     Nothing,
@@ -40,10 +40,10 @@ pub(super) enum DecodedOnGpu {
     Videos,
 }
 
-/// If a GPU decodes JPEGs, one of this many cores is left to the copy thread and the consumer. If
-/// workers occupy all 16 cores, these two threads wait for a core, and the slowest batches arrive
-/// three times as late (`benches/RESULTS.md`). With few cores, a worker less costs more than it
-/// gains.
+/// If a GPU decodes JPEGs, one of every 16 cores is reserved for the copy thread and the consumer.
+/// If workers occupy all 16 cores, these two threads wait for a core, and the longest waits for a
+/// batch are three times as long (`benches/RESULTS.md`). With fewer than 16 cores, no core is
+/// reserved, because one worker less would reduce throughput by more than the free core gains.
 const CORES_PER_FREE_CORE: usize = 16;
 
 pub(super) fn automatic_workers(cores: usize, decoded_on_gpu: DecodedOnGpu) -> usize {
@@ -54,7 +54,8 @@ pub(super) fn automatic_workers(cores: usize, decoded_on_gpu: DecodedOnGpu) -> u
     }
 }
 
-/// Each rank may use `allowed_cores` of the machine's `cores`.
+/// Returns the number of cores for one of `ranks` ranks on a machine with `cores` cores. The
+/// affinity or the quota allows the rank to use `allowed_cores` cores.
 fn share_cores(allowed_cores: usize, cores: usize, ranks: usize) -> usize {
     allowed_cores.min(cores / ranks).max(1)
 }
@@ -79,7 +80,8 @@ fn count_machine_cores() -> Option<usize> {
     paths.chain(["/sys/devices/system/cpu/online"]).find_map(read_count)
 }
 
-/// Counts the numbers in a list such as `0-3,8,10-11`.
+/// Counts the numbers in a list such as `0-3,8,10-11`. Returns `None` if the list is empty or
+/// invalid.
 fn count_cpus(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),

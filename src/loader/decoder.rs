@@ -21,8 +21,9 @@ const DEFAULT_PREFETCH: usize = 3;
 /// Options of a [`Decoder`], which decodes batches of encoded images on request.
 ///
 /// [`Decoder::builder`] returns the default options, and [`Loader::decoder`] returns the options of
-/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. An option that only refers
-/// to the option of the same name of [`Loader`] has the same meaning as there.
+/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. If the documentation of an
+/// option only refers to the [`Loader`] option of the same name, both options have the same
+/// meaning.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
@@ -53,10 +54,10 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that processes images like this loader: the loader's
-    /// batch size, and its options for images, speed and limits. Views, other fields, the
-    /// augmentations of single datasets ([`augment_for`](Loader::augment_for)), the cache of
-    /// decoded images, retries and the trace are not included. The dataset is not opened.
+    /// Returns the options of a [`Decoder`] that processes images like this loader. They include
+    /// the loader's batch size per rank, and its options for images, speed and limits. Views, other
+    /// fields, the augmentations of single datasets ([`augment_for`](Loader::augment_for)), the
+    /// cache of decoded images, retries and the trace are not included. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -104,14 +105,16 @@ impl DecoderBuilder {
     ) -> Result<Decoder<B>> {
         let (loader, requests) = self.loader()?;
         let batches = open(loader).map_err(|e| match e.kind() {
-            // The loader prepares a batch for each request in flight.
+            // The prefetch depth of the loader is the decoder's number of requests in flight, so
+            // the message must name the decoder's option.
             ErrorKind::Memory => Error::new(e.kind(), e.cause().replace("prefetch(", "max_in_flight(")),
             _ => e,
         })?;
         Decoder::new(requests, batches)
     }
 
-    /// The loader makes one batch per request.
+    /// Returns a loader that prepares one batch per request, and the queue of requests, which is
+    /// the source of the loader.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
         if images.augment.mixes() {
@@ -174,9 +177,9 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the `geometry` field to the batches. It contains the transform from each source image
-    /// to its output image, with which predictions can be mapped back; see [`Geometry`]. For a bad
-    /// image, all values are 0.
+    /// Adds the `geometry` field to the batches. This field contains the transform from each source
+    /// image to its output image. Use it to map predictions back to the source image; see
+    /// [`Geometry`]. For a bad image, all values are 0.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};
@@ -196,8 +199,8 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the maximum number of requests that are processed at the same time. The default, for
-    /// which 0 stands, is 3. Options from [`Loader::decoder`] have the loader's
+    /// Sets the maximum number of requests that are processed at the same time. 0, the default,
+    /// means 3. Options from [`Loader::decoder`] start with the value of the loader's
     /// [`prefetch`](Loader::prefetch).
     pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;

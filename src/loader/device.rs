@@ -13,8 +13,8 @@ use crate::field::{AnyFieldType, ArrayFormat, DecodeSpace, FieldWriter, Split};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
-/// restart markers need 40% of this. The rest is headroom: a worker decodes a photograph that does
-/// not fit, which delays the batch.
+/// restart markers need 40% of this. The remaining 60% is headroom for larger images, because a
+/// worker must decode an image that does not fit, which delays the batch.
 const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
 /// Minimum number of images for which a decoder allocates memory, so that a photograph of 12
@@ -32,7 +32,8 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Returns the ring from which [`Batches`] takes its batches.
+    /// Returns the ring that delivers the batches, and the state that the ring shares with
+    /// [`Batches`].
     pub(super) fn open_device<G: Gpu, B: From<ConsumerBatch<G>>>(
         mut self,
         gpu: G,
@@ -60,7 +61,7 @@ impl Loader {
         let specs = specs(&config.schemas);
         specs.iter().try_for_each(Spec::check)?;
         // Only the number of host slots adapts automatically. Host slots suffice to even out
-        // variations in speed, and device memory should be left to the model.
+        // variations in speed, and the model needs the device memory.
         let (prefetch, timeout) = (config.shared.runtime.settings.prefetch.min, config.timeout);
         let memory = config.shared.memory;
         let (device, slots, slot_bytes) = (Spec::device_memory(&specs, prefetch), memory.slots, config.schemas.bytes());
@@ -86,8 +87,8 @@ impl Loader {
         Ok(DeviceLoader { ring, shared })
     }
 
-    /// Decides which steps run on the device. Logs a warning if a step or the way of resizing
-    /// prevents decoding there.
+    /// Decides which steps run on the device. Logs a warning if a step or the interpolation
+    /// prevents the device from decoding images.
     fn split_for(&self, field_types: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let dataset_augments = self.dataset_augments()?;
@@ -144,8 +145,9 @@ impl Loader {
     }
 }
 
-/// Returns the number of encoded images per sample that a device may decode. Views of one image
-/// count once, because a device decodes only a part of the image for each of them.
+/// Returns the number of encoded images per sample that a device may decode, but at least 1. Views
+/// of the same image count once, because a device decodes only the cropped part of the image for
+/// each view.
 fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, AnyFieldType)>) -> usize {
     let mut images = Vec::new();
     for (name, AnyFieldType(kind)) in fields {

@@ -11,7 +11,7 @@ use crate::transform::Augment;
 /// Setters for the fields of a batch.
 impl Loader {
     /// Adds the field `name`. `kind` is a field type from [`field`](crate::field), or your own. A
-    /// field named `image` or `label` replaces the default field of this name.
+    /// field called `image` or `label` replaces the default field of that name.
     ///
     /// [`HostBatch::field`] returns the array of this name. A [`Text`](crate::field::Text) field
     /// has no array. The field type decides which samples fail. With most built-in types, a sample
@@ -53,9 +53,10 @@ impl Loader {
     /// worker's memory or needs no more memory than the crops. The pixels are the same either way.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. To use
-    /// masks and boxes together with views, add `.field("image", Image::new())`, which they follow.
-    /// Opening fails if the loader's augmentation mixes images, or if the augmentation of a
-    /// view mixes or combines images or requires boxes.
+    /// masks and boxes together with views, add `.field("image", Image::new())`. The masks and
+    /// boxes are then transformed together with this image. Opening fails if the loader's
+    /// augmentation mixes images, or if the augmentation of a view mixes or combines images or
+    /// requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self
@@ -98,8 +99,8 @@ impl Loader {
     /// classes` bytes per sample.
     ///
     /// A sample fails if its label is `classes` or more. A sample with a missing or negative label
-    /// fails unless [`unlabeled`](Loader::unlabeled) is set. Its row then contains only the
-    /// smoothing, or zeros without smoothing.
+    /// fails unless [`unlabeled`](Loader::unlabeled) is set. With `unlabeled`, the row of such a
+    /// sample contains only the smoothing, or zeros without smoothing.
     ///
     /// With `None`, as in `.soft_labels(None, 0.1)`, the number of classes is the number of class
     /// names of the dataset.
@@ -117,7 +118,8 @@ impl Loader {
         !requested && !self.fields.is_empty() && !self.dropped_fields.iter().any(|name| name == "image")
     }
 
-    /// Opens the dataset if the soft labels need its number of classes.
+    /// Opens the dataset and sets the number of classes of the soft labels, if the program has not
+    /// set the number.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
             let open_input = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
@@ -133,14 +135,16 @@ impl Loader {
         Ok(self)
     }
 
-    /// The number of classes must be [known](Loader::with_classes).
+    /// Call [`with_classes`](Loader::with_classes) first. Before that call, the number of classes
+    /// may be 0.
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)
     }
 
-    /// Returns all fields, default fields first. Fails if a dropped field is not a default field or
-    /// is dropped twice, or if an option does not apply to any field.
+    /// Returns the names and types of all fields, default fields first. Fails if a dropped field is
+    /// not a default field or is dropped twice, or if an option for images or labels does not apply
+    /// to any field.
     pub(super) fn fields(&self) -> Result<Vec<(String, AnyFieldType)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, AnyFieldType)> =

@@ -14,8 +14,9 @@ impl ImageOptions {
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the first option that was set and that affects only images. If `has_patches` is set,
-    /// options for decoding affect patches, so they do not count.
+    /// Returns the name of the first option that was set and that affects only images. If
+    /// `has_patches` is true, `background` and `convert_to_u8` do not count, because they affect
+    /// patches as well.
     pub(super) fn find_image_option(&self, has_patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),

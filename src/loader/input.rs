@@ -25,11 +25,13 @@ impl From<Dataset> for Input {
 /// The number of samples and the proportion of each dataset of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
-/// The proportions are set for a mixture.
+/// The open source, and the proportions if the source is a mixture.
 pub(super) type OpenInput = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
-    /// `join` determines how the labels of a mixture are combined.
+    /// Opens the dataset, or all datasets of a mixture. `join` determines how the labels of a
+    /// mixture are combined. Fails if `join` is set for a single dataset, or if an option does not
+    /// apply to any dataset.
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<OpenInput> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(

@@ -28,13 +28,13 @@ impl MemoryBound {
         limit.map_or_else(|| MemoryBound::Available(available_memory().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
-    /// Returns the range of the automatic prefetch depth. Without a limit, `max_bytes` limits the
-    /// slots at every depth above the initial one. `device_bytes(schemas, n)` is the device memory
-    /// for depth `n`, in bytes.
+    /// Returns the range of the automatic prefetch depth. Without a limit, the slots may take at
+    /// most `max_bytes` bytes at every depth above [`DEFAULT_PREFETCH`]. `device_bytes(schemas, n)`
+    /// is the device memory for depth `n`, in bytes.
     ///
     /// If depth 1 fits together with the workers' minimum scratch memory, so does every depth in
-    /// the range. Depths above the initial one must leave enough memory for all scratch memory or,
-    /// without a limit, half of the memory.
+    /// the range. A depth above [`DEFAULT_PREFETCH`] requires that all scratch memory fits as well
+    /// or, without a limit, that half of the available memory remains free.
     pub(super) fn automatic_prefetch(
         self,
         max_bytes: usize,
@@ -90,8 +90,8 @@ impl MemoryBound {
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
-    /// Returns the memory that must fit, or `None` on overflow. Without a limit, this excludes
-    /// device memory.
+    /// Returns the memory in bytes that `demand` needs at least with the prefetch depth `prefetch`,
+    /// or `None` on overflow. Without a limit, this excludes device memory.
     fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
@@ -198,7 +198,8 @@ fn format_size(bytes: usize, is_exact: bool) -> String {
     }
 }
 
-/// Initial depth of automatic prefetching. On a device, the depth never exceeds this value.
+/// Initial depth of automatic prefetching. Batches that are smaller than the number of workers may
+/// raise the initial depth. In device memory, the depth never exceeds this value.
 const DEFAULT_PREFETCH: usize = 2;
 const MAX_PREFETCH: usize = 16;
 
@@ -221,9 +222,9 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     Bounds { min: max.min(DEFAULT_PREFETCH), max }
 }
 
-/// Allocates the memory of the slots. If `pinned` is true, the memory is page-locked, and a
-/// function that creates the [`Keeper`](crate::batch::Keeper) is returned as well. If locking
-/// fails, the memory is pageable, and the first failure is logged as a warning.
+/// Allocates `slots` slots of `bytes` bytes each. If `pinned` is true, the memory is page-locked,
+/// and a function that creates the [`Keeper`](crate::batch::Keeper) is returned as well. If locking
+/// fails, the memory is pageable, and the first failure in this process is logged as a warning.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -279,8 +280,8 @@ fn cgroup_folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns how many bytes are available to the group in `folder`, or `None` if no limit can be
-/// read. The page cache counts as available, because the kernel reclaims it on demand.
+/// Returns how many bytes are available to the group in `folder`, or `None` if its limit or usage
+/// cannot be read. The page cache counts as available, because the kernel reclaims it on demand.
 fn available_in_group(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     // Without a limit, the file contains `max` in v2, and a number larger than any memory in v1.

@@ -20,8 +20,9 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the single-valued options: for each one, a setter, and a field of the struct that
-/// loaders and decoders share. The setters of `named` options are written by hand in other modules.
+/// Defines the single-valued options. For each option, the macro generates a setter, and a field of
+/// the struct that loaders and decoders share. The setters of `named` options are written by hand
+/// in other modules.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
@@ -68,8 +69,9 @@ macro_rules! options {
         }
 
         impl crate::loader::Loader {
-            /// The single-valued options: the name of the setter, the keyword in the Python package
-            /// if it is different, the type and the default.
+            /// The single-valued options. An entry contains the name of the setter, its keyword in
+            /// the Python package, the type and the default. The keyword is empty if it equals the
+            /// name. For the setters in `named`, only the name is set.
             #[doc(hidden)]
             pub const OPTIONS: &[[&str; 4]] = &[
                 $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*
@@ -77,7 +79,8 @@ macro_rules! options {
             ];
 
             /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value in `json`.
-            /// Returns `None` if there is no such option.
+            /// Returns `None` if there is no such option, and an error if `json` does not contain a
+            /// value of the option's type.
             #[doc(hidden)]
             pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
                 $($(if name == stringify!($name) {

@@ -23,15 +23,15 @@ impl Loader {
     ///
     /// Images are copied from page-locked memory to the device, on a stream that belongs to the
     /// loader, as `u8` or, with [`decode_on`](Loader::decode_on), as encoded data. A single kernel
-    /// on the device then normalizes, casts, transposes, erases and mixes the images.
+    /// on the device then normalizes, casts, transposes, erases and mixes the images. Up to
     /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here, because the host memory is always
     /// page-locked.
     ///
     /// While `stream` is being captured into a CUDA graph, requesting a batch fails with
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), without affecting the loader or the
-    /// capture. So request batches outside the capture, copy each batch into a buffer that the
-    /// graph reads, and replay the graph.
+    /// capture. Therefore, request batches outside the capture, copy each batch into a buffer that
+    /// the graph reads, and replay the graph.
     ///
     /// After the loader and its batches are dropped, a thread frees the device memory once the
     /// device has finished its work.

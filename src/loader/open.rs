@@ -1,8 +1,8 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
 //! Each step returns a different type, from `CheckedLoader` to `EngineConfig`, so no step can run
-//! before the previous one. The memory of batches is allocated, and the threads of the engine are
-//! started, only after all checks have passed.
+//! before the previous step. The memory of batches is allocated, and the threads of the engine are
+//! started, only after all checks of the options have passed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Loader {
 
     /// Checks the options, opens the source, and plans the memory. Workers write images in
     /// `format`, and `split` determines which steps run on the device. `device_bytes` returns the
-    /// device memory for a prefetch depth.
+    /// device memory in bytes for a prefetch depth.
     pub(super) fn open(
         self,
         field_types: Vec<(String, AnyFieldType)>,
@@ -373,8 +373,9 @@ impl OpenLoader {
 }
 
 impl Loader {
-    /// Returns the augmentation of each dataset, or a single one if all samples have the same.
-    /// Fails if [`augment_for`](Loader::augment_for) does not fit the loader.
+    /// Returns the augmentation of each dataset of a mixture, or a single augmentation if
+    /// [`augment_for`](Loader::augment_for) was not called. Fails if `augment_for` was called but
+    /// the loader is not a mixture, the dataset does not exist, or views replace the image.
     pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
         let common = &self.images.augment;
         let Some(last_dataset) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
@@ -396,7 +397,8 @@ impl Loader {
         Ok((0..dataset_count).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
-    /// Fails if an augmentation is invalid, or if those of two datasets contradict each other.
+    /// Fails if an augmentation is invalid, or if the augmentations of two datasets have different
+    /// image sizes or mix batches differently.
     fn all_augments(&self) -> Result<Augments> {
         if !self.own_augments.is_empty() {
             return Augments::by_dataset(self.dataset_augments()?);
@@ -409,7 +411,7 @@ impl Loader {
     }
 }
 
-/// Checks that the augmentations support [size buckets](Loader::size_buckets), if any.
+/// If [size buckets](Loader::size_buckets) are set, checks that all augmentations support them.
 fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, AnyFieldType)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
@@ -455,9 +457,9 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass over epoch 0. If the loader [resumes](Loader::resume),
-    /// the pass is over the rest of the checkpoint's epoch instead. If opening fails, the error is
-    /// the only item.
+    /// Opens the loader and returns an iterator over the batches of epoch 0. If the loader
+    /// [resumes](Loader::resume) a run, the iterator returns the remaining batches of the
+    /// checkpoint's epoch instead. If opening fails, the error is the only item.
     fn into_iter(self) -> IntoIter {
         let first = self.resume.as_ref().map_or(0, Checkpoint::epoch);
         IntoIter::new(self.epochs(first.saturating_add(1)).host())

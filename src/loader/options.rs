@@ -72,13 +72,14 @@ pub struct Loader {
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
-    /// By the index of the dataset in a mixture.
+    /// Augmentations of single datasets of a mixture, by the index of the dataset.
     pub(super) own_augments: BTreeMap<usize, Augment>,
     pub(super) fields: Vec<(String, AnyFieldType)>,
     pub(super) views: Vec<Augment>,
     pub(super) dropped_fields: Vec<String>,
     pub(super) on_error: OnError,
-    /// The number of classes, or `None` for the dataset's number, and the label smoothing.
+    /// The number of classes and the label smoothing. If the first value is `None`, the number of
+    /// classes is the number of class names of the dataset.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
     /// Set only for decoders.
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -122,7 +123,7 @@ impl Loader {
         Self::from_input(Input::Source(Arc::new(source)))
     }
 
-    /// Sets the object store for URLs with the scheme `scheme`, such as `s3` for
+    /// Sets the object store for URLs with this scheme, such as `s3` for
     /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme.
     /// Datasets in formats that need local files, such as LMDB, are downloaded when they are
     /// opened.

@@ -32,8 +32,8 @@ shared_setters! {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     ///
-    /// A custom step does not transform masks, boxes and other fields that follow the image.
-    /// Opening fails if a loader has both such fields and a custom step, unless
+    /// A custom step does not transform masks, boxes and other fields that are transformed together
+    /// with the image. Opening fails if a loader has both such fields and a custom step, unless
     /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) declares that the step
     /// does not move pixels.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {

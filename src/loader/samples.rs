@@ -20,7 +20,7 @@ use crate::transform::Augment;
 
 /// Setters for the selection of samples and their order.
 impl Loader {
-    /// Creates a loader that takes samples from several datasets, in the given proportions. Each
+    /// Creates a loader that draws samples from several datasets, in the given proportions. Each
     /// dataset is a path or an open source.
     ///
     /// ```no_run
@@ -33,8 +33,8 @@ impl Loader {
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
     /// A mixture is always shuffled with the [`seed`](Loader::seed). By default, each round of
-    /// 10,000 draws has these proportions, rounded to whole draws. After each round, the
-    /// draw counts of any two samples of a dataset differ by at most 1; see
+    /// 10,000 draws has these proportions, rounded to whole draws. After each round, the draw
+    /// counts of any two samples of a dataset differ by at most 1, unless weights are set; see
     /// [`sampler::Mixture`](Mixture). Within a round, a dataset that is smaller than its share
     /// repeats some samples before it has used all of them. By default, the number of draws per
     /// epoch is the total number of selected samples in all datasets.
@@ -94,9 +94,9 @@ impl Loader {
         self
     }
 
-    /// Gives classes of a [mixture](Loader::mixture) that have the same name the same label: the
-    /// position of the name in the sorted list of all class names, which
-    /// [`Batches::classes`](crate::Batches::classes) returns. See
+    /// Numbers the classes of a [mixture](Loader::mixture) by name, so that classes with the same
+    /// name have the same label in all datasets. The label is the index of the name in the sorted
+    /// list of all class names, which [`Batches::classes`](crate::Batches::classes) returns. See
     /// [`Concat::match_labels_by_name`](source::Concat::match_labels_by_name).
     ///
     /// ```
@@ -105,7 +105,7 @@ impl Loader {
     /// ```
     ///
     /// Opening fails if the loader is not a mixture, if [`keep_labels`](Loader::keep_labels) or
-    /// [`classes`](Loader::classes) is also set, or if a dataset has no class names.
+    /// [`classes`](Loader::classes) is also set, or if a dataset has samples but no class names.
     pub fn match_labels_by_name(mut self) -> Self {
         self.sampling.match_labels_by_name = true;
         self
@@ -135,8 +135,7 @@ impl Loader {
     /// let loader = Loader::new("train").shuffle(42);
     /// ```
     ///
-    /// Shuffling takes no memory and does not delay the start of an epoch, for any number of
-    /// samples.
+    /// Shuffling needs no memory per sample, and does not delay the start of an epoch.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.sampling.is_shuffled = true;
         self.seed(seed)
@@ -177,11 +176,11 @@ impl Loader {
     /// let loader = Loader::new("train").sampler(Backwards);
     /// ```
     ///
-    /// A custom sampler cannot be combined with [`shuffle`](Loader::shuffle),
+    /// Opening fails if a custom sampler is combined with [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
     /// [`balanced`](Loader::balanced), [`buckets`](Loader::buckets),
-    /// [`size_buckets`](Loader::size_buckets) or a mixture, because each of them determines the
-    /// order as well. Set the [`seed`](Loader::seed) separately.
+    /// [`size_buckets`](Loader::size_buckets) or a mixture, because each of them also determines
+    /// the order. To seed the augmentation, call [`seed`](Loader::seed).
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
     /// even with a [`subset`](Loader::subset). If the sampler returns a sample outside the subset,
@@ -192,26 +191,26 @@ impl Loader {
         self
     }
 
-    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. Without
-    /// shuffling, the samples are delivered in the given order.
+    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. If no other
+    /// option determines the order, the samples are delivered in the order of the list.
     ///
     /// ```
     /// # use warpfeed::Loader;
     /// let every_tenth = Loader::new("train").subset((0..50_000).step_by(10)).shuffle(42);
     /// ```
     ///
-    /// A sample that is listed twice is delivered twice, with different augmentation. The list
-    /// takes 8 bytes per index, or 12 if any sample is listed more than once. The ids in batches
-    /// and all other options still refer to source indices. Opening fails if the list is empty, or
-    /// if an index is not less than the number of samples in the source.
+    /// A sample that is listed twice is delivered twice per epoch, with different augmentation. The
+    /// list takes 8 bytes per index, or 12 if any sample is listed more than once. The ids in
+    /// batches and all other options still refer to source indices. Opening fails if the list is
+    /// empty, or if an index is not less than the number of samples in the source.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
     }
 
     /// Splits the dataset at random, like PyTorch's `random_split`. `fractions` contains the
-    /// fraction of the samples for each part. Each part is a loader with the same options and the
-    /// same open source.
+    /// fraction of the samples for each part. Each part is a loader with the options of this loader
+    /// and a [`subset`](Loader::subset). All parts share one open source.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -223,7 +222,7 @@ impl Loader {
     /// ```
     ///
     /// The split depends on `seed`, but not on the seed passed to [`shuffle`](Loader::shuffle). If
-    /// the loader has a [`subset`](Loader::subset), the subset is split. See [`sampler::split`].
+    /// this loader already has a subset, the subset is split. See [`sampler::split`].
     ///
     /// # Errors
     /// Returns an error if the dataset or its class list cannot be opened, and
@@ -298,8 +297,8 @@ impl Loader {
     ///
     /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), which
     /// restricts the draws to its samples. An epoch makes one draw per sample of the source or
-    /// subset. The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle)
-    /// only sets the seed.
+    /// subset. The draws depend on the [`seed`](Loader::seed). [`shuffle`](Loader::shuffle) has no
+    /// effect other than setting the seed.
     ///
     /// Opening fails if the number of weights is wrong, if a weight is negative or not finite, if
     /// all weights are 0, or if a different option also determines the order.
@@ -308,8 +307,9 @@ impl Loader {
         self
     }
 
-    /// Draws samples so that every class is equally likely. The [weight](Loader::weights) of a
-    /// sample is the reciprocal of the number of samples with the same label.
+    /// Draws samples with replacement, so that every class is equally likely. The
+    /// [weight](Loader::weights) of a sample is the reciprocal of the number of samples with the
+    /// same label.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -345,20 +345,22 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// `lengths` contains the length of each sample of the source, in any unit, even with a
-    /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket.
-    /// [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and then the batches.
-    /// Opening fails if the number of lengths differs from the number of samples, if the bounds are
-    /// not in increasing order, or if a mixture, [`repeat`](Loader::repeat) or a different option
-    /// that determines the order is also set.
+    /// `lengths` contains the length of each sample of the source, in any unit. With a
+    /// [`subset`](Loader::subset), it still contains the lengths of all samples of the source.
+    /// `bounds` contains the inclusive upper bound of each bucket. [`shuffle`](Loader::shuffle)
+    /// shuffles the samples within each bucket, and then the batches. Opening fails if the number
+    /// of lengths differs from the number of samples, if the bounds are not in increasing order, or
+    /// if a mixture, [`repeat`](Loader::repeat) or a different option that determines the order is
+    /// also set.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
         self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
         self
     }
 
-    /// Groups images by aspect ratio, and gives each group its own image size. Diffusion models and
-    /// vision-language models are trained with such buckets to keep nearly all of each image.
+    /// Groups images by aspect ratio into buckets with different image sizes. Diffusion models and
+    /// vision-language models are trained with such buckets, because cropping to a bucket of a
+    /// similar aspect ratio preserves nearly all of each image.
     ///
     /// ```no_run
     /// use warpfeed::decode::Size;
@@ -373,21 +375,22 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// `images` contains the size of the image of each sample of the source, even with a
-    /// [`subset`](Loader::subset). [`image_sizes`](Loader::image_sizes) returns these sizes.
-    /// `sizes` contains the output size of each bucket, which replaces the output size of the
-    /// [augmentation](Loader::augment). An image belongs to the bucket with the closest aspect
-    /// ratio. If several buckets are equally close, the image belongs to the largest of them that
-    /// has no more pixels than the image, or to the smallest if all of them have more.
+    /// `images` contains the image size of each sample of the source. With a
+    /// [`subset`](Loader::subset), it still contains the sizes of all samples of the source.
+    /// [`image_sizes`](Loader::image_sizes) returns these sizes. `sizes` contains the output size
+    /// of each bucket, which replaces the output size of the [augmentation](Loader::augment). An
+    /// image belongs to the bucket with the closest aspect ratio. If several buckets are equally
+    /// close, the image belongs to the largest of them that has no more pixels than the image, or
+    /// to the smallest if all of them have more.
     ///
     /// If both this method and [`buckets`](Loader::buckets) are called, the later call applies.
     ///
-    /// Every batch contains images of one bucket. The [budget](Loader::budget) limits the pixels of
-    /// a global batch, so batches of large images contain fewer images. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If a batch
-    /// has fewer samples than there are ranks, each rank without a sample gets one sample that is
-    /// marked as not valid and has the image size of the batch. [Views](Loader::views) and other
-    /// images with their own augmentation keep their size.
+    /// Every batch contains images of one bucket. The [budget](Loader::budget), if any, limits the
+    /// number of pixels of a global batch, so batches of large images contain fewer images. The
+    /// last batch of each bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop)
+    /// drops it. If a batch has fewer samples than there are ranks, each rank without a sample gets
+    /// one sample that is marked as not valid and has the image size of the batch.
+    /// [Views](Loader::views) and other images with their own augmentation keep their size.
     ///
     /// Opening fails if the number of images differs from the number of samples, if there are no
     /// sizes or more than 256, if a size is listed twice, or if the loader uses a mixture,
@@ -406,9 +409,10 @@ impl Loader {
         self
     }
 
-    /// Reads each sample of the dataset and the header of its image, on all cores, and returns the
-    /// image sizes after the EXIF orientation has been applied. An image that is missing or has an
-    /// unreadable header has the size 0x0; the loader reports the error when it loads the sample.
+    /// Returns the image size of each sample of the dataset, after the EXIF orientation has been
+    /// applied. Reads each sample and parses the header of its image, on all cores. A sample has
+    /// the size 0x0 if its image is missing or the header is unreadable; the loader reports the
+    /// error when it loads the sample.
     ///
     /// # Errors
     /// If the dataset or its class list cannot be opened, if a sample cannot be read, if the fields
@@ -440,8 +444,8 @@ impl Loader {
         (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); retries + 1], size).collect()
     }
 
-    /// Limits the total length of the samples in a batch, so that all batches take about the same
-    /// amount of memory and time. A batch contains as many samples of one
+    /// Limits the total length of the samples in a batch, so that the batches of all buckets take a
+    /// similar amount of memory and time. A batch contains as many samples of one
     /// [bucket](Loader::buckets) as fit into `budget`. The upper bound of the bucket counts as the
     /// length of each of its samples.
     ///
@@ -458,15 +462,15 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget is in the unit of the lengths, such as tokens or pixels. Beyond the last bound,
-    /// the length of the longest sample counts as the length of every sample. The budget applies to
-    /// the global batch, which is divided evenly among the ranks, and all ranks have the same
-    /// number of batches. The batch size limits the number of samples. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch
-    /// buffer is sized for the largest possible batch.
+    /// The budget is in the unit of the lengths. With [`size_buckets`](Loader::size_buckets), the
+    /// unit is pixels. For samples beyond the last bound, the length of the longest sample counts.
+    /// The budget applies to the global batch, which is divided evenly among the ranks, and all
+    /// ranks have the same number of batches. The batch size limits the number of samples. The last
+    /// batch of each bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops
+    /// it. Every batch buffer is sized for the largest possible batch.
     ///
-    /// Opening fails if no buckets are set, if one sample of the longest bucket exceeds the budget,
-    /// or if the last batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
+    /// Opening fails if no buckets are set, if a single sample of a bucket exceeds the budget, or
+    /// if the last batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
     pub fn budget(mut self, budget: u64) -> Self {
         self.sampling.budget = Some(budget);
         self
@@ -474,7 +478,8 @@ impl Loader {
 
     /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
     /// Epoch `e` then consists of the original epochs `e * passes` to `(e + 1) * passes - 1`.
-    /// Opening fails if `passes` is 0.
+    /// Opening fails if `passes` is 0, or if [`buckets`](Loader::buckets) or
+    /// [`size_buckets`](Loader::size_buckets) are also set.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -30,8 +30,9 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order of the samples. It is also a `LiveOrder` if the program may change it, and a
-/// `BatchedOrder` if it sets its own batch boundaries.
+/// The order of the samples. The second element is the same order, if the program may change it
+/// during the run. The third element is the same order, if the order determines the batch
+/// boundaries.
 type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn BatchedOrder>>);
 
 #[derive(Clone)]
@@ -59,7 +60,7 @@ impl Buckets {
         }
     }
 
-    /// Empty without size buckets.
+    /// Returns the output sizes of size buckets, or an empty slice for buckets by length.
     pub(super) fn sizes(&self) -> &[Size] {
         match self {
             Buckets::Lengths { .. } => &[],
@@ -115,7 +116,7 @@ impl Sampling {
         }
     }
 
-    /// `batch` is the global batch size.
+    /// Checks the options, and returns the order of the samples. `batch` is the global batch size.
     pub(super) fn open_order(
         mut self,
         source: &dyn Source,
@@ -315,14 +316,15 @@ impl Sampling {
         }))
     }
 
-    /// Returns the subset, with indices relative to the start of `range`.
+    /// Returns the subset, if any, with indices relative to the start of `range`. All indices must
+    /// be in `range`.
     fn indices_within(&self, range: &Range<u64>) -> Option<Arc<[u64]>> {
         let indices = self.subset.as_ref()?;
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Returns the order of the samples, and the grouping by itself, over positions in the subset if
-    /// there is one.
+    /// Returns the order of the samples as source indices, and the [`Bucketed`] sampler on which
+    /// the order is based. With a subset, the `Bucketed` sampler returns positions in the subset.
     fn bucketed_order(
         &self,
         buckets: &Buckets,
@@ -373,7 +375,8 @@ impl Sampling {
         part
     }
 
-    /// The sampler returns indices relative to the start of `range`.
+    /// Returns the order of the samples in `range`. The sampler returns indices relative to the
+    /// start of `range`.
     fn order_within(&self, range: Range<u64>, seed: u64, labels: &LabelReader<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.sampler {
             // Custom samplers return source indices. Mixtures have none, so `range` starts at 0.

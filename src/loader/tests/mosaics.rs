@@ -76,7 +76,8 @@ pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// A sample in a batch: the image, the mask, the boxes with their classes, and the points.
+/// A sample in a batch: the image, the mask, the boxes with their classes and masks, and the
+/// points. A box is (x1, y1, x2, y2), and a point is (x, y, visibility).
 #[derive(Debug, PartialEq)]
 pub(in crate::loader) struct Shown {
     pub(in crate::loader) image: Vec<u8>,
@@ -221,7 +222,8 @@ fn a_mosaic_equals_four_images_loaded_separately() {
 }
 
 /// Ultralytics pastes resized images onto a canvas, and crops the canvas. Without random scale and
-/// shift, that crop is the center of the canvas, and our mosaic must equal it.
+/// shift, that crop is the center of the canvas. Our mosaic must equal the crop, except for
+/// differences of 1 from rounding.
 #[test]
 fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));

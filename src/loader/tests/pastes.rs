@@ -106,8 +106,8 @@ struct Case {
     images: [Vec<u8>; 2],
     masks: [Vec<Vec<u8>>; 2],
     boxes: [Vec<[f32; 4]>; 2],
-    /// The result for each subset of the second sample's objects. The bits of an index into
-    /// `results` select the objects.
+    /// One result for each nonempty subset of the second sample's objects. The result at index `i`
+    /// is for the objects that the bits of `i + 1` select.
     results: Vec<Outcome>,
 }
 
@@ -159,7 +159,8 @@ fn pasting_equals_torchvisions_reference() {
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
-            // A sample may be its own partner, so that its batch has no class of the second sample.
+            // The objects may be pasted from the sample itself. The batch then has no class of the
+            // second sample.
             let Some(first) = classes.iter().position(|&class| class >= 10) else { continue };
             let subset: usize = classes[first..].iter().map(|class| 1 << (class - 10)).sum();
             let expected = &case.results[subset - 1];
