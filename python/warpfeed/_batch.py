@@ -122,9 +122,10 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """``(weight, rectangle)`` of a batch that was mixed, or None. Each sample has ``weight`` in
-        its own mixture, and its partner has ``1 - weight``. The rectangle (x, y, width, height) is
-        the part of the partner that CutMix pastes; it is None for MixUp."""
+        """``(weight, rectangle)`` of a batch that was mixed, or None. ``weight`` is the share of
+        each sample in its own mixture. The other sample of the mixture, the sample's partner in
+        :class:`Mix`, has ``1 - weight``. The rectangle (x, y, width, height) is the area that
+        CutMix copies from the partner; it is None for MixUp."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 
@@ -140,8 +141,9 @@ class _CopiedProperties:
 
 
 def properties_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch: `native` itself, unless all fields were
-    copied. Then it is a copy of the properties, so that the loader can reuse the batch's memory."""
+    """Returns an object with the properties of the batch. This object is `native` itself, unless
+    all fields were copied. In that case, it is a copy of the properties, so that the loader can
+    reuse the batch's memory."""
     return _CopiedProperties(native) if native.copied else native
 
 

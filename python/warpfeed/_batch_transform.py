@@ -107,7 +107,7 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
 
 
 def _seed(seed: int, epoch: int, batch_index: int, rank: int, index: int) -> int:
-    """Returns a 63-bit seed that differs for each batch, rank and function."""
+    """Returns a 63-bit seed, a hash that differs for each batch, rank and function."""
     import hashlib  # slow to import, because it loads OpenSSL
 
     text = f"{seed} {epoch} {batch_index} {rank} {index}".encode()
@@ -115,7 +115,8 @@ def _seed(seed: int, epoch: int, batch_index: int, rank: int, index: int) -> int
 
 
 def _as_fields(result: Any) -> Fields:
-    """Raises a TypeError if the result is neither a pair nor a dict of fields by name."""
+    """Converts the result of a function to fields. Raises a TypeError if the result is neither a
+    pair nor a dict of fields by name."""
     if isinstance(result, Mapping):
         invalid = next((key for key in result if not isinstance(key, str)), None)
         if invalid is None and len(result):

@@ -69,7 +69,7 @@ class Buckets:
         for lower, upper in zip(self.bounds, self.bounds[1:], strict=False):
             if lower >= upper:
                 raise ConfigError(f"bounds={self.bounds}: {upper} follows {lower}; expected increasing numbers")
-        #: Maximum of (number of samples in a batch) x (bound of their bucket).
+        #: Maximum of (number of samples in a global batch) x (bound of their bucket).
         self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
 
     def _options(self) -> tuple[Any, ...]:
@@ -116,7 +116,8 @@ class _Sides(Indices):
 
 
 def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
-    """Returns the heights and the widths in a list of pairs, or in an array of shape (N, 2)."""
+    """Returns the heights and the widths of `sizes`, a list of (height, width) pairs or an array of
+    shape (N, 2)."""
     import numpy as np
 
     array = np.asarray(sizes if hasattr(sizes, "__array__") else list(sizes))

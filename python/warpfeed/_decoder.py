@@ -283,8 +283,9 @@ class Decoder(_other_names.EarlierNames):
 
         Decoding of a batch starts when it has ``max_batch`` images, when the next request would
         exceed this number, or ``max_delay_ms`` after the first request of the batch was submitted.
-        ``f(decoded)`` must return a list, an array or a tensor with one result for each image. To
-        return several outputs, such as boxes and scores, return ``list(zip(boxes, scores))``::
+        A busy decoder may delay the start. ``f(decoded)`` must return a list, an array or a tensor
+        with one result for each image. To return several outputs, such as boxes and scores, return
+        ``list(zip(boxes, scores))``::
 
             batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(batcher.submit(uploads))
@@ -325,11 +326,11 @@ class Decoder(_other_names.EarlierNames):
         self._core.close()
 
     def _begin_close(self) -> bool:
-        """Begins closing without waiting. Returns whether the threads have ended."""
+        """Begins to close the decoder without waiting. Returns whether its threads have ended."""
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:
-        """Returns the names of the user's callbacks that are running."""
+        """Returns an empty list, because a decoder calls no functions of the user."""
         return []
 
     def __repr__(self) -> str:

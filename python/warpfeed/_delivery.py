@@ -20,7 +20,7 @@ _DLPACK_CUDA = 2
 
 
 def _torch() -> Any:
-    """PyTorch, or None if it is not installed."""
+    """Returns the ``torch`` module, or None if it cannot be imported."""
     try:
         import torch
     except ImportError:
@@ -65,12 +65,12 @@ class Delivery:
 
     @property
     def image_axes(self) -> tuple[int, int]:
-        """Returns the indices of the height axis and the width axis."""
+        """Returns the indices of the height axis and the width axis in a batch of images."""
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
         """Returns the handle of torch's current stream on the device. Returns 0, the default
-        stream, for host batches, and if the output is not torch."""
+        stream, for host batches, and if the output is not torch or torch has no CUDA."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0

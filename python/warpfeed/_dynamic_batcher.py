@@ -67,8 +67,8 @@ class DynamicBatcher:
         return future
 
     def close(self) -> None:
-        """Rejects further requests, and waits until all submitted requests are finished. The
-        decoder stays open.
+        """Rejects further requests, and waits until all submitted requests are finished. A call
+        from the batcher's own function does not wait. The decoder stays open.
 
         The batcher is also closed when the decoder is closed, or once the last reference to the
         batcher is gone and no requests are pending.
@@ -78,7 +78,7 @@ class DynamicBatcher:
             self._thread.join()
 
     def _begin_close(self) -> bool:
-        """Begins closing without waiting. Returns whether the thread has ended."""
+        """Begins to close the batcher without waiting. Returns whether its thread has ended."""
         self._core.close()
         return not self._thread.is_alive()
 

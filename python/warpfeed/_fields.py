@@ -610,8 +610,8 @@ class Patches(Arguments):
 
 
 def reject_moved_fields(fields: Mapping[str, Any], moves_pixels: bool | None) -> None:
-    """Raises an error if a field must be transformed with the image. ``image_transform`` may move
-    pixels without moving such a field."""
+    """Raises an error if a field must be transformed with the image, because ``image_transform``
+    may move pixels without moving such a field."""
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(

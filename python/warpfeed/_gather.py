@@ -47,8 +47,8 @@ def _own_entry(stats: Stats) -> dict[str, Any]:
 
 
 def _all_gather(own_entry: Any) -> list[Any]:
-    """Collects one value from each rank. Without ``torch.distributed``, there must be only one
-    rank."""
+    """Collects one value from each rank through ``torch.distributed``. If ``torch.distributed`` is
+    not initialized, there must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
         entries: list[Any] = [None] * distributed.get_world_size()

@@ -26,7 +26,7 @@ class Albumentations:
     signature ``f(image, rng)``.
 
     ``Loader(image_transform=pipeline)`` wraps the pipeline in this class. The pipeline then draws
-    all of its random numbers from ``rng``.
+    its random numbers from ``rng``.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -101,7 +101,7 @@ class ImageTransform:
             self.log()
 
     def cost(self) -> dict[str, float]:
-        """Returns the number of calls, and the total seconds in the function, on transferring
+        """Returns the number of calls, and the total seconds spent in the function, on transferring
         pixels, and on waiting for an idle process."""
         calls, in_function, total, waiting = self.native.cost()
         transfer = max(total - in_function - waiting, 0.0)
@@ -123,8 +123,8 @@ class ImageTransform:
 def _check_main_program(transform: str, pickled: bytes) -> None:
     """Checks that the worker processes can import the main program.
 
-    They import it under a different `__name__`. Without an `if __name__ == "__main__":` guard, each
-    process would open the loader again.
+    The processes import the program under a different `__name__`. Without an
+    `if __name__ == "__main__":` guard, each process would open the loader again.
 
     Raises:
         ConfigError: if the program cannot be imported, or has no guard.
@@ -152,8 +152,8 @@ def _check_main_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Returns whether the program opens the loader at its top level and never checks which process
-    it is in."""
+    """Returns whether the program opens the loader at its top level and has no check, such as a
+    guard, for the process that runs it."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back

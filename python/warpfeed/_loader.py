@@ -272,8 +272,8 @@ class Loader(_other_names.EarlierNames):
             damage that libjpeg tolerates are decoded, ``stats()["damaged_images"]`` counts them
             each time that they are delivered, and the log names the first 100.
         retries: number of times that a read is repeated after a transient error; 3 by default.
-        held_batches_timeout: number of seconds that ``next`` waits while all batches are in use; 30
-            by default.
+        held_batches_timeout: number of seconds that ``next`` waits while all batches are in use,
+            before it raises a :class:`LoaderTimeoutError`; 30 by default.
         memory_limit: maximum size of the memory plan, in bytes.
         max_pixels: maximum number of pixels of an image; 2**28 by default. A larger image fails.
         max_sample_bytes: maximum total size in bytes of the stored fields of a sample; 2**31 by
@@ -450,7 +450,8 @@ class Loader(_other_names.EarlierNames):
             if not has_images and ("image" in maps or "image" in options["drop_field"]):
                 del options["layout"]
         has_own_sizes = is_mixture and data.global_batch_sizes
-        #: Number of samples in a batch of this rank; None with ``global_batch_size`` or ``global_batch_sizes``.
+        #: Number of samples in a batch of this rank. None with ``global_batch_size`` or the
+        #: mixture's ``global_batch_sizes``.
         self.batch_size = batch_size if batch_size or global_batch_size or has_own_sizes else 32
         #: Whether an incomplete last batch is dropped.
         self.drop_last = options["last_batch"] == "drop"
@@ -571,7 +572,7 @@ class Loader(_other_names.EarlierNames):
 
     def _begin(self, start: tuple[int, int] | None) -> tuple[int, int]:
         """Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation for
-        `Core.next`, and the number of batches."""
+        `Core.next`, and the number of batches that remain."""
         self._check_world()
         if self._rank_choice == "detected" and self.world_size > 1 and not self._was_compared_with_ranks:
             self._was_compared_with_ranks = True
@@ -579,8 +580,8 @@ class Loader(_other_names.EarlierNames):
         return self._core.begin(start)
 
     def _check_same_run(self, epoch: int) -> None:
-        """Raises an error if the rank that began first has different samples or a different
-        position."""
+        """Compares the samples and the position with the rank that began first. Raises an error if
+        they differ."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
         run = {key: state[key] for key in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
@@ -611,8 +612,8 @@ class Loader(_other_names.EarlierNames):
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the run: directly after the last delivered batch.
 
-        The dict contains only types that JSON supports. ``torch.load(weights_only=True)`` can load
-        it. Ranks that have received the same number of batches have the same state.
+        The dict contains only types that JSON supports, so ``torch.load(weights_only=True)`` can
+        load the dict. Ranks that have received the same number of batches have the same state.
         """
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state
@@ -697,8 +698,8 @@ class Loader(_other_names.EarlierNames):
             _ranks.check_same(call, self.rank, self.world_size, run)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next ``iter`` continue from ``state``. The number of workers may differ from the
-        saved run, and with ``global_batch_size`` also the number of ranks.
+        """Makes the next ``iter`` continue from ``state``. The number of workers may differ from
+        the saved run. With ``global_batch_size``, the number of ranks may also differ.
 
         Raises:
             ConfigError: if the seed, the global batch size, the order, the augmentation or the
@@ -852,7 +853,7 @@ class Loader(_other_names.EarlierNames):
             _log_messages()
 
     def _begin_close(self) -> bool:
-        """Begins closing without waiting. Returns whether the threads have ended."""
+        """Begins to close the loader without waiting. Returns whether its threads have ended."""
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:

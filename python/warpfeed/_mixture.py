@@ -60,7 +60,7 @@ class MixtureChange(Arguments):
         self._points()
 
     def _points(self) -> tuple[str, list[int]]:
-        """Returns the unit, and one or two points."""
+        """Returns the unit (epoch, step or sample), and one or two points."""
         unit = next(unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None)
         value = getattr(self, unit)
         if not isinstance(value, (tuple, list)):

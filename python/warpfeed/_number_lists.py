@@ -1,5 +1,5 @@
-"""Passes long lists of numbers to the extension module as chunks of bytes. An array of a hundred
-million numbers is then never converted to a list of Python objects."""
+"""Passes long lists of numbers to the extension module as chunks of bytes, so that an array of a
+hundred million numbers is not converted to a list of Python objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Indices:
     """
 
     _dtype = "uint64"
-    #: The minimum value, and the end of the range.
+    #: The minimum value, and the first value above the range.
     _limits = (0, 1 << 64)
     _expected = "an index of 0 or more"
     #: What to do instead of passing a mask.
@@ -70,8 +70,8 @@ class Indices:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
     def _convert(self, first: int, chunk: Any, values: Any) -> Any:
-        """`chunk` is `values` as an array, and `first` is the index of its first element in the
-        list."""
+        """Checks the numbers of a chunk, and converts them to `_dtype`. `chunk` is `values` as an
+        array, and `first` is the index of its first element in the list."""
         import numpy as np
 
         if chunk.dtype.kind == "b":

@@ -255,7 +255,7 @@ def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
 
 
 def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Means and standard deviations of the channels, on a scale of 0 to 1."""
+    """Returns the means and the standard deviations of the channels, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
             raise ConfigError(

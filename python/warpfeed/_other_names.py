@@ -99,8 +99,8 @@ INSTEAD = {
 
 
 def missing(owner: str, kind: str, name: str) -> str | None:
-    """Error message for a name that `owner` does not have, or None if the table has no advice.
-    `kind` is "argument" or "attribute"."""
+    """Returns the error message for a name that `owner` does not have, or None if the table has no
+    advice. `kind` is "argument" or "attribute"."""
     return f"{owner} has no {kind} {name!r}: {INSTEAD[name]}" if name in INSTEAD else None
 
 

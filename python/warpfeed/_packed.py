@@ -19,9 +19,9 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
 
     The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end of
     each document. The padding of a row counts as a document. The array always has N *
-    (max_documents + 1) + 1 elements, so documents of length 0 follow the last document of a row.
-    For a batch on a device, the device computes the array, and the function returns the length of a
-    row instead of the maximum, so that the host does not wait for the device.
+    (max_documents + 1) + 1 elements, so empty documents may follow the last document of a row. For
+    a batch on a device, the device computes the array, and the function returns the length of a row
+    instead of the maximum, so that the host does not wait for the device.
 
     For patches, the array has one more element than there are images, and there is no padding. For
     a batch on a device, the function returns the number of all patches instead of the maximum.

@@ -87,9 +87,12 @@ def _env_int(name: str) -> int | None:
 
 
 def local_world_size(world_size: int) -> int | None:
-    """Returns the number of ranks on this machine, from ``LOCAL_WORLD_SIZE`` if the launcher sets
-    it. Otherwise, all ranks are assumed to be on this machine if they connect to the loopback
-    address, and else one rank per GPU. Returns None if the number is unknown."""
+    """Returns the number of ranks on this machine, or None if it is unknown.
+
+    ``LOCAL_WORLD_SIZE`` is used if the launcher sets it. Otherwise, all ranks are assumed to be on
+    this machine if they connect to the loopback address, and one rank per GPU is assumed if they do
+    not. Without a GPU, all ranks are assumed to be on this machine if ``MASTER_ADDR`` is not set,
+    and the number is unknown if it is set."""
     local_size, address = _env_int("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
     if local_size is None and address not in ("localhost", "127.0.0.1", "::1"):
         torch = sys.modules.get("torch")
@@ -131,7 +134,7 @@ _OPEN_LATER = (
 
 
 def _require_rank() -> Rank:
-    """Raises a ConfigError if there is no rank."""
+    """Returns the rank of this process. Raises a ConfigError if there is none."""
     try:
         result = launched()
     except WarpfeedError as e:
@@ -165,7 +168,7 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
     raise ConfigError(f"{process}, but the loader was opened as rank {rank} of {world_size}; {_OPEN_LATER}")
 
 
-#: For each name, the number of loaders with this name that have begun in this process.
+#: For each name, the number of comparisons that this process has made under this name.
 _run_counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
@@ -183,7 +186,7 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     store, result = _store(), of_torch()
     if store is None or result is None or result[:2] != (rank, world_size):
         return
-    # The loaders of a program begin in the same order on every rank.
+    # This assumes that the program makes its comparisons in the same order on every rank.
     key = f"warpfeed/{name}/{next(_run_counts[name])}"
     try:
         first = json.loads(store.compare_set(key, "", json.dumps(run)))
@@ -206,7 +209,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
 
 
 def _store() -> Any:
-    """None without a store, or if this version of torch does not provide access to it."""
+    """Returns the store of ``torch.distributed``. Returns None if there is no store, or if this
+    version of torch does not provide access to the store."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()  # type: ignore[union-attr]

@@ -71,15 +71,15 @@ class Stats(Report):
         return Stats(*_warpfeed.stats_since(json.dumps(dict(self)), json.dumps(dict(earlier))))
 
     def verdict(self) -> Report:
-        """Returns the bottleneck of the loader or decoder, and how to remove it, as a dict that prints
-        as text."""
+        """Returns the bottleneck of the loader or decoder, and how to remove it, as a dict that
+        prints as text."""
         return Report(*_warpfeed.verdict_of(json.dumps(dict(self))))
 
     def gather(self, collect: Callable[[Any], Any] | None = None) -> Report:
         """Compares the ranks of a training run: which rank waits most for its loader, and why.
 
         All ranks must call this method, and each rank gets the same result. ``slowest`` is the rank
-        that waits for the largest fraction of the time, ``wait_fraction`` is this fraction, and
+        that waits for the largest fraction of its time, ``wait_fraction`` is this fraction, and
         ``bottleneck`` limits the slowest rank's loader. For each stage, ``stages`` contains the
         maximum time of a rank in seconds, the rank with this time, and the median of all ranks.
         ``ranks`` contains the numbers and the verdict of each rank.
@@ -90,8 +90,9 @@ class Stats(Report):
                 ``all_gather_object`` of ``torch.distributed``.
 
         Raises:
-            ConfigError: if there are several ranks but ``torch.distributed`` is not initialized, or
-                if the result of ``collect`` is not a list that contains this rank's entry.
+            ConfigError: if there are several ranks but neither ``collect`` nor an initialized
+                ``torch.distributed``, or if the result of ``collect`` is not a list that contains
+                this rank's entry.
         """
         from . import _gather
 

@@ -65,7 +65,8 @@ class Dataset:
 
     ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices have the same meaning as in
     ``batch.ids``. With a ``subset``, ``len(loader.dataset)`` is the size of the subset,
-    :attr:`indices` lists its samples, and a loop over the dataset yields only these samples.
+    :attr:`indices` lists its samples, a loop over the dataset yields only these samples, and an
+    index outside the subset raises an ``IndexError``.
     """
 
     def __init__(self, loader: _SampleLoader, selection: SampleSelection) -> None:
@@ -156,7 +157,7 @@ class _SkippableLoader(_EpochLoader, Protocol):
 
 
 class Skipped:
-    """The result of :meth:`Loader.skip_first_batches`: a loader that leaves out the first `count`
+    """The result of :meth:`Loader.skip_first_batches`: a loader that leaves out the first ``count``
     batches of an epoch."""
 
     def __init__(self, loader: _SkippableLoader, count: int) -> None:

@@ -44,9 +44,9 @@ class Tensor:
     """A field of a batch. Unless it is a copy, the tensor keeps its batch alive.
 
     ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and similar functions read
-    the tensor without copying it. The memory is reused after the tensor and all arrays that share
-    it have been dropped. On a device, the memory is reused only after the streams that used the
-    tensor have finished the work that was queued when it was dropped.
+    the tensor without copying it. The memory is reused only after the tensor and all arrays that
+    share it have been dropped. On a device, the memory is reused only after the streams that used
+    the tensor have finished the work that was queued when the tensor was dropped.
     """
 
     @property
@@ -161,7 +161,8 @@ class Function:
 
 @final
 class Span:
-    """Records a section of the program's own code in the trace: ``with warpfeed.span("forward"): ...``.
+    """Records a section of the program's own code in the trace:
+    ``with warpfeed.span("forward"): ...``.
 
     Every trace that is recording at this time shows the span in the row of the calling thread.
     """

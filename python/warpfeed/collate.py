@@ -100,10 +100,11 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
     """Removes the padding that all images of a batch have in common on the right and at the bottom,
     for ``Augment.pad_to``.
 
-    Images, masks and dense maps are reduced to the maximum height and the maximum width of the
-    images without padding. Both are rounded up to a multiple of ``multiple``, up to the original
-    size. The results are views of the batch, so nothing is copied, except that relative boxes
-    become fractions of the reduced image. Boxes and keypoints in pixels do not change.
+    Images, masks and dense maps, including the masks of boxes, are reduced to the maximum height
+    and the maximum width of the images without padding. Both are rounded up to a multiple of
+    ``multiple``, up to the original size. The results are views of the batch, so nothing is copied,
+    except that relative boxes become fractions of the reduced image. Boxes and keypoints in pixels
+    do not change.
 
     Raises:
         ConfigError: if the batch has no images; if it has a second field of type
@@ -167,7 +168,8 @@ def hf(batch: Any) -> dict[str, Any]:
 
 
 def _boxes_type(batch: Any, name: str) -> Boxes:
-    """Raises a ConfigError if there is no :class:`Boxes` field `name`, or if it has no classes."""
+    """Returns the type of the :class:`Boxes` field `name`. Raises a ConfigError if there is no such
+    field, or if it has no classes."""
     field_types = getattr(batch, "field_types", None)
     if field_types is None:
         raise TypeError(f"batch is a {type(batch).__name__}: expected the batch that a loader passes to collate")
@@ -185,7 +187,8 @@ def _boxes_type(batch: Any, name: str) -> Boxes:
 
 
 def _retained_rows(batch: Any, boxes: str, sample: int, count: int, include_crowd: bool) -> Any:
-    """Index of a sample's boxes that are not crowds, or of all boxes if `include_crowd` is set."""
+    """Returns an index that selects a sample's boxes that are not crowds, or all boxes if
+    `include_crowd` is set or the field has no column ``crowd``."""
     if include_crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
     return batch[f"{boxes}.crowd"][sample, :count] == 0

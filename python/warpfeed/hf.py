@@ -30,12 +30,13 @@ _STATE_FILE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
-    """Hides the import from type checkers, because the package may not be installed."""
+    """Imports ``transformers`` at run time. Type checkers do not see the import, because the
+    package may not be installed."""
     return importlib.import_module(f"transformers{module}")
 
 
 def _save_callback() -> Any:
-    """A trainer callback that saves the position of the loader in each checkpoint."""
+    """Returns a trainer callback that saves the position of the loader in each checkpoint."""
 
     def on_save(self: Any, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         if isinstance(train_dataloader, Skipped):
@@ -84,8 +85,8 @@ class Loaders:
         return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Returns the evaluation dataset if it is a loader, and the trainer's own data loader
-        otherwise."""
+        """Returns the evaluation dataset at epoch 0 if it is a loader, and the trainer's own data
+        loader otherwise."""
         loader = self.eval_dataset if eval_dataset is None else eval_dataset  # type: ignore[attr-defined]
         if isinstance(loader, str):
             loader = self.eval_dataset[loader]  # type: ignore[attr-defined]
@@ -94,7 +95,7 @@ class Loaders:
         return _first_epoch(loader)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Returns ``test_dataset`` if it is a loader, and the trainer's own data loader
+        """Returns ``test_dataset`` at epoch 0 if it is a loader, and the trainer's own data loader
         otherwise."""
         if not isinstance(test_dataset, Loader):
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
@@ -146,9 +147,9 @@ def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
 class _SkipPatch:
     """Replaces accelerate's ``skip_first_batches``, which supports only torch loaders.
 
-    ``transformers`` imports the function into its trainer module, so it is replaced there, from the
-    start of the first concurrent training to the end of the last one. The replacement passes other
-    data loaders to the original function.
+    ``transformers`` imports the function into its trainer module, so the function is replaced in
+    that module, from the start of the first concurrent training to the end of the last one. The
+    replacement passes other data loaders to the original function.
     """
 
     def __init__(self) -> None:

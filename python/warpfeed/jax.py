@@ -62,12 +62,13 @@ def shard(batch: Any, sharding: Any) -> Any:
 
 
 def _jax() -> Any:
-    """Hides the import from type checkers, because the package may not be installed."""
+    """Imports ``jax`` at run time. Type checkers do not see the import, because the package may not
+    be installed."""
     return importlib.import_module("jax")
 
 
 def _map_arrays(value: Any, f: Any) -> Any:
-    """Applies `f` to all arrays in nested dicts, tuples and lists."""
+    """Applies `f` to all arrays in nested dicts, tuples and lists. Other values do not change."""
     if isinstance(value, dict):
         return {key: _map_arrays(item, f) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

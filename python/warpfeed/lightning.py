@@ -38,8 +38,8 @@ else:
 
 
 class DataModule(Base):
-    """Opens the loaders that a trainer needs. The trainer sets ``distributed``, unless you pass it
-    or ``rank``. If the trainer uses CUDA, it also sets ``device``, unless you pass it.
+    """Opens the loaders that a trainer needs. ``distributed`` is set from the trainer, unless you
+    pass it or ``rank``. If the trainer uses CUDA, ``device`` is also set, unless you pass it.
 
     Lightning saves the position of the training loader in every checkpoint, and restores this
     position when training resumes.
@@ -111,7 +111,8 @@ class DataModule(Base):
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
         """Returns the batch itself if it is already on the device, so that it keeps properties such
-        as ``batch.valid``."""
+        as ``batch.valid``. Otherwise, Lightning moves the batch, and the result has only the
+        fields."""
         if isinstance(batch, (Batch, FieldBatch)):
             arrays = batch if isinstance(batch, Batch) else batch.values()
             if all(array.device == device for array in arrays if hasattr(array, "device")):

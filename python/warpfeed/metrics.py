@@ -9,8 +9,8 @@
     page = warpfeed.metrics.prometheus_text(train=loader)
 
 `METRICS` lists all metrics. Their names, units and labels are stable. A metric that a loader does
-not measure is absent: with host batches, there is no ``warpfeed_stall_seconds_total``. Metrics are
-collected only when something reads them, so they cost nothing otherwise.
+not measure is absent: with host batches, there is no ``warpfeed_stall_seconds_total``. The metrics
+are computed from ``stats()`` when something reads them, so exporting them costs nothing otherwise.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ class _Loaders:
         self._last: tuple[float, dict[str, Mapping[str, Any]]] | None = None
 
     def stats(self, max_age: float = 0.0) -> dict[str, Mapping[str, Any]]:
-        """Statistics at most ``max_age`` seconds old."""
+        """Returns the statistics of all loaders that still exist, at most ``max_age`` seconds
+        old."""
         latest, now = self._last, time.monotonic()
         if latest is None or now - latest[0] >= max_age:
             loaders = [(name, loader()) for name, loader in self._loader_refs.items()]

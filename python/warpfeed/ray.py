@@ -116,7 +116,8 @@ def _absolute(data: Any) -> Any:
 
 
 def _pack_part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
-    """Returns an exception instead of raising it, because Ray would change its type."""
+    """Packs one part. Returns an exception instead of raising it, because Ray would change its
+    type."""
     try:
         pack_here(data, target, part=part, **options)
     except Exception as e:  # noqa: BLE001
