@@ -6,16 +6,17 @@
 
 use super::{Pixels, Rect};
 
-/// Maximum height of an undivided region. Smaller bands would cost more time, because upsampling
-/// requires decoding one or two rows of MCUs around each band a second time.
+/// Maximum height of an undivided region, in pixels. Lower bands would cost more time, because
+/// upsampling requires decoding one or two rows of MCUs around each band a second time.
 const MAX_BAND_ROWS: u32 = 512;
-/// Row alignment of bands. Two bands that begin at a multiple of this number rarely share a row
-/// of MCUs.
+/// Each band after the first begins at a multiple of this number of rows, so that two bands rarely
+/// share a row of MCUs.
 const ROW_ALIGN: u32 = 32;
 
-/// Decodes `region` of an image into `out`, and returns whether `decode_band` succeeded for every
-/// band. If it did not, the caller must decode the whole region in one pass, because damage in one
-/// band may change the pixels of other bands.
+/// Decodes `region` of an image into `out`. `decode_band` decodes a band into its rows of `out`,
+/// and returns whether it succeeded. The result is true if `decode_band` succeeded for every band.
+/// Otherwise, the caller must decode the whole region in one pass, because damage in one band may
+/// change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);

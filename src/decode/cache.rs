@@ -1,13 +1,14 @@
 //! [`DecodedCache`]: decoded images in memory, which later epochs crop without decoding.
 //! [`CacheFormat`]: whether JPEGs are stored as pixels or as coefficients.
 //!
-//! The key of an image is the 128-bit XXH3 hash of its encoded bytes, so changed files are decoded
-//! again, and samples with the same image share an entry. A hit costs the hash (about 10 µs for a
-//! photograph) and no copy.
+//! The key of an image is the 128-bit XXH3 hash of its encoded bytes, so a changed file is decoded
+//! again, and samples with the same image share an entry. A hit on cached pixels costs only the
+//! hash (about 10 µs for a photograph), because the pixels are not copied.
 //!
-//! Entries are never evicted. If each sample occurs once in an epoch, an epoch finds at most the
-//! images that are in the cache when it begins. No eviction policy can therefore beat keeping the
-//! first images, and refilling an evicted entry would cost a complete decoding.
+//! Entries are never evicted. If each image occurs once in an epoch, an epoch cannot find more than
+//! the images that are in the cache when the epoch begins. Replacing some of these images with
+//! others of the same size would not increase the number of hits, and would require a complete
+//! decoding of each new image.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,8 +22,9 @@ use crate::error::guarded;
 use crate::trace::DecodedCacheStats;
 
 const SHARDS: usize = 64;
-/// Maximum overhead of a cached image in bytes: a key and a pointer, doubled because a growing
-/// table is copied, and the headers of the allocations.
+/// Upper bound on the overhead of a cached image in bytes: a key and a pointer, doubled because a
+/// growing table is copied, and the headers of the allocations. Rounding to pages is added
+/// separately.
 const ENTRY_BYTES: usize = 256;
 /// Size of a page, to which allocators round larger allocations up.
 const PAGE_BYTES: usize = 4096;
@@ -31,12 +33,13 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheFormat {
-    /// Decoded pixels: 3 bytes per pixel, and the least work in later epochs.
+    /// Decoded pixels, which take 3 bytes per pixel. Later epochs only crop them.
     #[default]
     Pixels,
-    /// DCT coefficients, from which pixels are computed in each epoch. They take about twice as
-    /// much memory as the files, and usually less than half as much as pixels. A JPEG for which they
-    /// take more memory than its pixels is stored as pixels, as are images in other formats.
+    /// DCT coefficients, from which pixels are computed in each epoch. Coefficients take about
+    /// twice as much memory as the files, and usually less than half as much as pixels. If the
+    /// coefficients of a JPEG would take more memory than its pixels, the pixels are stored
+    /// instead. Images in other formats are stored as pixels.
     Coefficients,
 }
 
@@ -47,8 +50,8 @@ pub(crate) struct DecodedCache {
     images: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
-    /// Maps the hash of the encoded bytes to the decoded image. `None` stands for an image that a
-    /// worker is decoding.
+    /// Maps the hash of the encoded bytes to the decoded image, or to `None` while a worker decodes
+    /// the image.
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -62,11 +65,12 @@ enum Cached {
 
 pub(crate) enum Lookup<'a> {
     Hit(Arc<Pixels>),
-    /// The cache contains the image's coefficients, and [`EncodedImage::decode`] now uses them.
+    /// The cache contains the image's coefficients. [`EncodedImage::decode`] will use them.
     Coefficients,
     /// The cache has reserved space for the image. The caller must decode the whole image.
     Admitted(Admission<'a>),
-    /// The image is not in the cache, and the caller must not add it.
+    /// The image is not in the cache, and the caller must not add it: the image is uncompressed,
+    /// the cache has no space, or a different worker is decoding the image for the cache.
     Declined,
 }
 
@@ -92,7 +96,8 @@ impl DecodedCache {
         }
     }
 
-    /// Returns how much memory decoding `image` needs in addition if its coefficients are stored.
+    /// Returns an upper bound on the memory for the coefficients of `image`, in bytes. The result
+    /// is 0 if the cache would store the pixels of `image`.
     pub(crate) fn max_coefficient_bytes(&self, image: &EncodedImage<'_>) -> usize {
         let caches_coefficients = self.format == CacheFormat::Coefficients && image.is_jpeg();
         if caches_coefficients {
@@ -160,16 +165,18 @@ impl DecodedCache {
     }
 }
 
-/// Returns how much memory an entry takes if its data has `bytes` bytes in `large_lists`
-/// allocations.
+/// Returns an upper bound on the memory of an entry, in bytes. `bytes` is the size of its data, and
+/// `large_lists` the number of allocations that may be rounded up to pages. Returns `None` on
+/// overflow.
 fn footprint(bytes: usize, large_lists: usize) -> Option<usize> {
     let rounding = if bytes < 16 * PAGE_BYTES { 0 } else { large_lists * (PAGE_BYTES - 1) };
     bytes.checked_add(rounding + ENTRY_BYTES)
 }
 
 impl Admission<'_> {
-    /// Stores the coefficients if they take less memory than the pixels, and otherwise a copy of the
-    /// pixels. Stores nothing unless `pixels` is the whole image. The image must not be damaged.
+    /// Stores the coefficients if they fit in the space that is reserved for the pixels, and
+    /// otherwise a copy of the pixels. `image` is the size of the image, which must not be damaged.
+    /// Stores nothing if `pixels` is only a part of the image, or if memory runs out.
     pub(crate) fn fill(mut self, image: Size, pixels: &Pixels, coefficients: Option<CompactCoefficients>) {
         if (pixels.size(), pixels.origin()) != (image, (0, 0)) {
             return;

@@ -1,18 +1,21 @@
 use super::Job;
 
-/// Maximum number of images that are decoded together. Larger groups would spread a batch less
-/// evenly over the workers.
+/// Maximum number of images that are decoded together. With larger groups, a batch would be divided
+/// less evenly among the workers.
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Maximum number of images per sample. For example, two global and eight local views need ten.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of images in a group of samples. A group of samples with ten views each contains
-/// three samples.
+/// Maximum number of images of the samples that a worker processes together. If each sample has ten
+/// views, a worker processes three samples together.
 pub(crate) const MAX_PLANNED: usize = 32;
 
-/// Decodes all jobs. Consecutive jobs with the same codec are decoded together
-/// ([`Codec::decode_group`](super::Codec::decode_group)), which interleaves JPEGs.
+/// Decodes all jobs, and stores the outcome of each job in [`Job::result`].
+///
+/// Up to eight consecutive jobs with the same codec are passed to
+/// [`Codec::decode_group`](super::Codec::decode_group) together. The JPEG codec interleaves the
+/// streams of such a group, which is faster than decoding the images one after another.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let is_same_codec = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
         _ if a.is_divided || b.is_divided => false,

@@ -16,7 +16,8 @@ use super::{Oriented, Size};
 #[non_exhaustive]
 pub struct Info {
     /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for an array of pixels, `video` for a
-    /// frame of a video, or the name of a custom format.
+    /// frame of a video, or the name of a custom format. Empty if
+    /// [`Codecs`](crate::decode::Codecs) did not open the image.
     pub format: &'static str,
     /// Size of the decoded image, after the EXIF orientation has been applied.
     pub size: Size,
@@ -36,7 +37,8 @@ pub struct JpegInfo {
     /// Whether the JPEG is progressive. A progressive JPEG must be decoded completely, even for a
     /// small crop.
     pub progressive: bool,
-    /// Number of MCUs between restart markers, at which decoding can start, or 0 if there are none.
+    /// Number of MCUs between restart markers, or 0 if there are none. Decoding can start at a
+    /// restart marker.
     pub restart_interval: u32,
     /// EXIF orientation, from 1 (upright) to 8.
     pub orientation: u8,

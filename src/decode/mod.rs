@@ -1,8 +1,8 @@
 //! Decodes encoded bytes to pixels.
 //!
-//! An image is decoded in two steps. First, [`Codecs::open`] reads the header, and the caller can
-//! choose a crop. Second, [`EncodedImage::decode`] decodes at least the crop, which may be much
-//! faster than decoding the whole image.
+//! An image is decoded in two steps. First, [`Codecs::open`] reads the header, so that the caller
+//! can choose a crop. Second, [`EncodedImage::decode`] decodes at least the crop. Decoding a crop
+//! may be much faster than decoding the whole image.
 //!
 //! # Supported formats
 //!
@@ -13,35 +13,39 @@
 //! | GIF | the first frame, on a canvas like Pillow's | |
 //! | WebP | lossy, lossless, with alpha; the first frame of an animation | |
 //! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; masks of adjacent bits | embedded JPEG or PNG, CMYK |
-//! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
+//! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; gray and RGB of 32-bit floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, 16-bit and 64-bit floats, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
 //! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray, with the `video` Cargo feature; H.264, HEVC and VP9 in 4:2:0 on an NVIDIA GPU, with the `nvdec` Cargo feature | other codecs |
-//! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
+//! | `.npy` | `\|u1` of shape (height, width, 3) in C order | any other type, shape or order |
 //!
-//! Gray is repeated in three channels. The alpha channel is dropped, or blended with a background
-//! color ([`Codecs::background`]). Images with 16-bit or float channels are rejected, unless
-//! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads their values
-//! unchanged. The EXIF orientation is applied, but not one in XMP or in a text chunk.
+//! Gray is repeated in three channels. The alpha channel is dropped, unless [`Codecs::background`]
+//! sets a color with which transparent pixels are blended. Images with 16-bit or float channels
+//! are rejected, unless [`Codecs::convert_to_u8`] is set.
+//! [`field::DenseMap`](crate::field::DenseMap) reads the values of these images unchanged. The EXIF
+//! orientation is applied. Orientations in XMP or in a text chunk are ignored.
 //!
 //! In all formats, an image may have at most 2^28 pixels by default. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
-//! CMYK and YCCK are converted as in Pillow's `convert("RGB")`. Adobe's programs invert the values
-//! of a CMYK JPEG, so the decoder inverts them back, even without Adobe's marker. ICC profiles are
-//! ignored.
+//! CMYK and YCCK are converted as in Pillow's `convert("RGB")`. Adobe's programs store inverted
+//! values in CMYK JPEGs, so the decoder inverts the values of all CMYK and YCCK JPEGs, with or
+//! without Adobe's marker. ICC profiles are ignored.
 //!
-//! The pixels equal the result of Pillow's `convert("RGB")`, which tests check with the images in
-//! `tests/fixtures/images`. In particular:
-//! - Transparent pixels of a GIF have the color of their index, as does the area around a first
-//!   frame that is smaller than the canvas.
+//! With the default options, and apart from the EXIF orientation, an undamaged image file with up
+//! to 8 bits per channel decodes to the same pixels as with Pillow's `convert("RGB")`. Tests check
+//! this with the BMP, GIF and TIFF files in `tests/fixtures/images`. In particular:
+//! - Transparent pixels of a GIF have the palette color of their index. If the first frame is
+//!   smaller than the canvas, the area around the frame has the transparent index, or 0 if there is
+//!   none.
 //! - Pixels that are skipped in the run-length encoding of a BMP have the palette index 0.
 //! - TIFF colors that are premultiplied by alpha are divided by alpha.
 //! - JPEG-compressed strips and tiles of a TIFF have the same pixels as with libjpeg.
 //!
-//! Pillow does not convert 16-bit values and floats to RGB, so these conversions are not compared.
+//! The conversions of 16-bit and float channels differ from Pillow's: for example, Pillow clips
+//! 16-bit gray values and floats to 255 instead of scaling them.
 //!
-//! A TIFF with several pages is rejected, because a sample has one image, and the pages may be
-//! copies, slices of a volume or unrelated images. Pages that are marked as thumbnails or masks are
-//! ignored.
+//! A TIFF with several pages is rejected, because it is not clear which page to read: the pages may
+//! be copies, slices of a volume or unrelated images. Pages after the first that are marked as
+//! thumbnails or masks do not count.
 //!
 //! # Truncated files
 //!
@@ -51,19 +55,21 @@
 //!
 //! # Damaged files
 //!
-//! If libjpeg issues a warning and continues, the JPEG decoder continues with the same
-//! coefficients. The documentation of [`warpfeed_jpeg`](warpfeed_jpeg#damaged-files) describes what
-//! is reported as damage, how the pixels differ from libjpeg's, and which damage a crop detects.
+//! If libjpeg warns about damage other than truncation and continues, the JPEG decoder also
+//! continues, with the same coefficients. The documentation of
+//! [`warpfeed_jpeg`](warpfeed_jpeg#damaged-files) lists which damage is reported, how the pixels
+//! differ from libjpeg's, and which damage is detected while decoding a crop.
 //!
-//! [`check()`], which `verify`, `inspect`, `pack` and [strict](crate::Loader::strict) loaders call,
-//! reads the whole file and detects damage in any part of it. [`Pixels::damage`] and
+//! [`check()`] reads the whole file and reports damage in any part of it. `verify`, `inspect`,
+//! `pack` and [strict](crate::Loader::strict) loaders run the same check. [`Pixels::damage`] and
 //! [`Stats::damaged_images`](crate::Stats::damaged_images) report only damage in the decoded part.
+//! Bytes that were changed into other valid data cannot be detected in formats without checksums.
 //!
 //! # The JPEG decoder
 //!
 //! JPEGs are decoded by the [`warpfeed_jpeg`] crate, which can be used without `warpfeed`. Its
 //! documentation explains why the decoder is fast, and why it does not decode images at half their
-//! size: shrinking large images once, with `warpfeed pack --max-side`, saves more time.
+//! size. To save time with large images, shrink them once with `warpfeed pack --max-side`.
 //! `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
 
 mod bands;

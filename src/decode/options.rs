@@ -10,7 +10,7 @@ pub(super) struct Options {
     /// The color with which transparent pixels are blended, or `None` to drop the alpha channel.
     pub(super) background: Option<[u8; 3]>,
     pub(super) convert_to_u8: bool,
-    /// Index of the GPU that decodes videos.
+    /// Index of the GPU that decodes the videos that the CPU cannot decode.
     pub(super) gpu: usize,
 }
 

@@ -4,7 +4,8 @@ use super::jpegs;
 #[cfg(feature = "video")]
 use super::video;
 
-/// Frees memory of the calling thread's codecs beyond `limit` bytes.
+/// Frees the largest buffers of the calling thread's codecs until these buffers take at most
+/// `limit` bytes. The codecs' small buffers do not count.
 pub(crate) fn trim(limit: usize) {
     let retained_bytes = jpegs::trim(limit);
     #[cfg(feature = "video")]

@@ -23,11 +23,12 @@ impl Info {
 
 /// Reads a whole encoded image, and reports damage.
 ///
-/// An image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. A
-/// TIFF that only [`DenseMap`](crate::field::DenseMap) can read is not damaged. Only a JPEG can be
-/// [`Tolerated`](Condition::Tolerated): see [Damaged files](super#damaged-files).
-/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use the same check. For
-/// custom codecs, call [`EncodedImage::check`](super::EncodedImage::check).
+/// The result is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode the whole
+/// image. A TIFF that only [`DenseMap`](crate::field::DenseMap) can read does not count as damaged.
+/// Only a JPEG can be [`Tolerated`](Condition::Tolerated): see
+/// [Damaged files](super#damaged-files). `warpfeed verify`, `warpfeed inspect` and
+/// [`Pack`](crate::pack::Pack) run the same check. For custom codecs, call
+/// [`EncodedImage::check`](super::EncodedImage::check).
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};
