@@ -12,7 +12,7 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::model::{Numbers, Sample, Value};
 
-/// The content of a field. Ranges are in the scratch buffer.
+/// The content of a field. Ranges refer to the scratch buffer.
 pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -80,14 +80,15 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame: the name that the `lerobot` library gives its image file.
+/// Returns the key of a frame, in the form in which the `lerobot` library names image files.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.index, frame.frame_index)
 }
 
 /// Returns an error message if the time between the first and the last frame of a sample does not
 /// match the frame rate. The message begins with a verb, and the caller adds the subject. `rows`
-/// contains the rows of the two frames.
+/// and `seconds` are the rows and the times of the two frames. The last argument contains the
+/// frames per second and the tolerance in seconds.
 pub(super) fn time_error(
     frame: Frame,
     rows: [usize; 2],

@@ -19,7 +19,8 @@ const METADATA_FILES: [&str; 6] = [
     stats::EPISODE_STATS,
 ];
 
-/// `packed` is the name of the file that will contain the frames.
+/// `episodes` are the indices of the episodes in `set`. `packed` is the name of the file that will
+/// contain the frames.
 pub(super) fn divide(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),

@@ -13,10 +13,10 @@ use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
-// The list of episodes in version 2.
+// The lists of episodes and tasks in version 2.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
 const TASKS_LINES: &str = "meta/tasks.jsonl";
-// The folder with the tables of episodes in version 3.
+// The folder with the tables of episodes, and the table of tasks, in version 3.
 const EPISODES_FOLDER: &str = "meta/episodes";
 const TASKS_TABLE: &str = "meta/tasks.parquet";
 
@@ -27,8 +27,8 @@ const COLUMNS: [&str; 5] =
 pub(super) struct Episode {
     pub(super) index: u64,
     pub(super) len: u64,
-    /// Folder number and file number in the path of the data file. In version 2, the file number is
-    /// the episode index.
+    /// Folder number and file number in the path of the data file. In version 2, the numbers only
+    /// identify the file: they are 0 and the episode index.
     pub(super) file: (u64, u64),
     /// Row of the episode's first frame in the data file.
     pub(super) first_row: u64,
@@ -131,7 +131,8 @@ fn read_lines(root: &DatasetFolder) -> Result<EpisodeList> {
     }
 }
 
-/// Returns the tables' paths relative to the dataset. Version 2 has no such tables.
+/// Returns the paths of the tables of episodes, relative to the dataset. In version 2, there are
+/// none.
 pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
@@ -174,7 +175,8 @@ pub(super) struct VideoLocation {
     pub(super) start: f64,
 }
 
-/// Returns each episode's location in the video's files, by episode index. For version 3 only.
+/// Maps the index of each episode to the location of its frames in the files of the video feature
+/// `name`. For version 3 only.
 #[cfg(feature = "video")]
 pub(super) fn video_locations(
     root: &DatasetFolder,

@@ -148,8 +148,9 @@ impl SelectedFeature {
         }
     }
 
-    /// Finds the feature's column and, for a video, opens its files. `index` is the index of the
-    /// feature. Returns `None` for an unreadable video that the options do not name.
+    /// Finds the feature's column. For a video, also finds its files and opens the first one.
+    /// `index` is the index of the feature. Returns `None` for an unreadable video that the options
+    /// do not name.
     pub(super) fn bind(
         self,
         rows: &Rows,
@@ -177,7 +178,8 @@ impl SelectedFeature {
         Ok(Some(feature))
     }
 
-    /// `column` is the index of the column in the data files, which packed datasets do not use.
+    /// `column` is the index of the column in the data files. Its value does not matter for packed
+    /// datasets, which have no such files.
     pub(super) fn into_feature(self, column: usize) -> Feature {
         let SelectedFeature { name, kind, deltas, .. } = self;
         let field = match kind {
@@ -273,7 +275,8 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Converts deltas to frame offsets. Each time must coincide with a frame.
+/// Converts deltas to frame offsets. Each time must coincide with a frame, within `tolerance_s`
+/// seconds.
 fn frame_offsets(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
     let frames = match deltas {
         Deltas::Frames(frames) => frames.clone(),

@@ -39,8 +39,8 @@ impl Frame {
         self.episode.first_row + self.frame_index
     }
 
-    /// Returns the row `delta` frames later. Outside the episode, returns its nearest row, and
-    /// true.
+    /// Returns the row of the frame `delta` frames later, and `false`. If that frame would be
+    /// outside the episode, returns the nearest row of the episode, and `true`.
     pub(super) fn row_at(self, delta: i64) -> (usize, bool) {
         let target = (self.frame_index as i64).saturating_add(delta);
         let nearest = target.clamp(0, self.episode.len as i64 - 1);
@@ -134,7 +134,8 @@ impl FrameIndex {
 /// The rows that each sample needs, for prefetching.
 pub(super) struct NeededRows {
     frames: Arc<FrameIndex>,
-    /// The deltas of each leaf column. Columns without an entry have the single delta 0.
+    /// The deltas of each column, keyed by leaf index. Columns without an entry have the single
+    /// delta 0.
     deltas: HashMap<usize, Vec<i64>>,
 }
 

@@ -124,9 +124,9 @@ impl Info {
     }
 }
 
-/// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. `06` is the
-/// minimum number of digits. Fails if a placeholder is unknown or damaged, or if the path points
-/// outside the dataset.
+/// Replaces placeholders such as `{name}` and `{name:06d}` in `template` with numbers. `06d` pads a
+/// number with zeros to six digits. Fails if a placeholder is unknown or malformed, or if the path
+/// points outside the dataset.
 fn fill_template(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {

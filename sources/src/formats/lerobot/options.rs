@@ -111,8 +111,9 @@ impl LeRobotOptions {
 
     /// Sets how far a time may be from the nearest frame, in seconds. The default is 0.0001. The
     /// tolerance applies to [`delta_timestamps`](LeRobotOptions::delta_timestamps), to the
-    /// timestamps in the dataset and to the times of video frames. It applies to each step between
-    /// frames: timestamps of frames that are n steps apart may deviate by n times the tolerance.
+    /// timestamps in the dataset and to the times of video frames. For timestamps, the tolerance
+    /// applies to each step between frames: the time between two frames that are n steps apart may
+    /// deviate by n times the tolerance.
     #[must_use]
     pub fn tolerance_s(mut self, seconds: f64) -> Self {
         self.tolerance_s = seconds;

@@ -11,7 +11,8 @@
 //! | the tar shards that [`PackedInfo`] names | the images and the texts of each frame |
 //!
 //! Each frame is stored once, in the order of the episodes. A sample of several frames therefore
-//! reads several shard samples. Only the files of the selected features are read.
+//! reads several shard samples. Number files are read only for the selected features and for
+//! `timestamp`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -314,7 +315,8 @@ impl PackedReader {
         }
     }
 
-    /// Returns a prefetcher for the frames in `order`, or `None` if the files are local.
+    /// Returns a prefetcher for the frames in `order`, or `None` if the files are local or no
+    /// images and texts are read.
     pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let prefetcher_of = |group: &DeltaGroup| {

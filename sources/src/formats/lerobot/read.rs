@@ -190,7 +190,8 @@ impl ParquetReader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Compares the values with `meta/info.json` and with the metadata of the episode.
+    /// Reads the sample of `frame`, and compares its values with `meta/info.json` and with the
+    /// metadata of the episode.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut builder = SampleBuilder::new(frame, &self.features, scratch);
@@ -323,7 +324,8 @@ impl ParquetReader {
     }
 
     /// Checks that the row contains the expected episode and frame, and that the time between the
-    /// first and the last frame of the sample matches `fps`.
+    /// first and the last frame of the sample matches `fps`. Skips checks for which the data files
+    /// lack the column.
     fn check_row(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let row = frame.row();
         let expected = [
@@ -358,7 +360,7 @@ impl ParquetReader {
 }
 
 /// Appends the numbers in nested lists as elements of type `element`. Returns whether all lists
-/// have the lengths in `shape` and contain only numbers of this type.
+/// have the lengths in `shape` and all values can be converted to this type.
 fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, out: &mut Vec<u8>) -> bool {
     let Some((&len, inner_shape)) = shape.split_first() else { return number(value, element, out) };
     let items = value.as_array().filter(|items| items.len() == len);

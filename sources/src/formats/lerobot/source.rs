@@ -40,7 +40,7 @@ use crate::storage::DatasetLocation;
 ///
 /// | feature | field of the sample |
 /// |---|---|
-/// | numbers and `bool` | `<feature>.npy`, with the type of the data files and the shape in `meta/info.json`; a feature of shape (1) is a scalar |
+/// | numbers and `bool` | `<feature>.npy`, with the type of the data files (or the type in `meta/info.json` for nested lists) and the shape in `meta/info.json`; a feature of shape (1) is a scalar |
 /// | `image` | `<feature>`, the encoded image |
 /// | `string` | `<feature>.txt` |
 /// | the task of the frame | `task.txt`, its text |
@@ -51,18 +51,19 @@ use crate::storage::DatasetLocation;
 /// the episode. Such frames repeat the first or the last frame of the episode, as in the `lerobot`
 /// library.
 ///
-/// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks the episode and the frame of its row against the metadata, and the time between
-/// its first and its last frame against `fps`.
+/// **Checks.** Opening compares the number of rows in the data files of the selected episodes with
+/// the metadata. Reading a sample checks the episode and the frame of its row against the metadata,
+/// and the time between its first and its last frame against `fps`.
 ///
 /// **Videos.** A sample contains the video frame with the time of the row. The sample table of the
 /// file lists the presentation time of each frame, which may differ from the row's time by up to
 /// `tolerance_s`. If there is no such frame, reading the sample fails. The frame is returned as the
 /// packets that are needed to decode it, starting with the packet of a key frame.
 ///
-/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
-/// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
-/// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
+/// **Memory.** The metadata of the opened data files and the list of the selected episodes stay in
+/// memory. For each video feature, the sample tables of the most recently used files stay in
+/// memory, up to about 30 MB. The pages of the data files are cached as [`Parquet`](crate::Parquet)
+/// describes.
 pub struct LeRobot {
     root: DatasetFolder,
     frames: Arc<FrameIndex>,
@@ -84,8 +85,8 @@ macro_rules! dispatch {
 }
 
 impl LeRobot {
-    /// Opens the dataset in the folder `path`, with all episodes. Features that cannot be read are
-    /// skipped with a log message.
+    /// Opens the dataset in the folder `path`, with all episodes. Features of unsupported types,
+    /// and videos that cannot be opened, are skipped with a log message.
     ///
     /// # Errors
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
@@ -137,8 +138,8 @@ impl LeRobot {
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
-    /// stores statistics for each episode; this method combines those of the selected episodes. In
-    /// the other versions, the statistics describe the whole dataset.
+    /// stores statistics for each episode, and this method combines the statistics of the selected
+    /// episodes. In the other versions, the statistics describe the whole dataset.
     ///
     /// # Errors
     /// If the dataset has no statistics, or if they are damaged.
@@ -176,8 +177,8 @@ impl LeRobot {
         dispatch!(&self.reader, fps())
     }
 
-    /// Returns the task texts of each selected episode, in order of first occurrence. Reads the
-    /// task of every frame.
+    /// Returns the task texts of each selected episode that has frames, in order of first
+    /// occurrence. Reads the task of every frame.
     ///
     /// # Errors
     /// If the dataset has no tasks, if the `task` feature is not selected, or if a frame cannot be
@@ -203,7 +204,8 @@ impl LeRobot {
         tasks.collect()
     }
 
-    /// Returns the index of each selected episode, and the range of its samples.
+    /// Returns the index of each selected episode, and the range of its samples. Omits episodes
+    /// without frames.
     pub fn episodes(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let mut start = 0;
         self.frames.episodes().iter().map(move |episode| {

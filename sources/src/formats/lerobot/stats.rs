@@ -32,8 +32,9 @@ pub struct FeatureStats {
 
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// In version 2.1, combines the statistics of the episodes for which `is_selected` returns true. In
-/// the other versions, the statistics describe the whole dataset.
+/// If the dataset has statistics for each episode, as in version 2.1, combines the statistics of
+/// the episodes for which `is_selected` returns true. If not, the statistics describe the whole
+/// dataset.
 pub(super) fn read(root: &DatasetFolder, is_selected: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]

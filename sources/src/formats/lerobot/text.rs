@@ -17,7 +17,7 @@ pub(super) struct DatasetFolder {
 }
 
 impl DatasetFolder {
-    /// Lists the files of a folder in an object store once.
+    /// If the folder is in an object store that can list files, lists its files once.
     pub(super) fn new(location: DatasetLocation) -> Self {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }

@@ -1,6 +1,6 @@
 //! [`Video`]: the video files of a feature. [`NeededFrames`]: the frames to prefetch.
 //!
-//! The sample table of a video file is read when the file is first used.
+//! The sample table of a video file is read when the file is used, unless the file is cached.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,7 +30,8 @@ pub(super) struct Video {
     root: DatasetFolder,
     feature_index: u32,
     files: Vec<PathBuf>,
-    /// For each selected episode, the index of its file, and its start time in it, in seconds.
+    /// For each selected episode with frames, the index of its file, and the time in the file at
+    /// which the episode starts, in seconds.
     episodes: HashMap<u64, (usize, f64)>,
     open_files: VideoFiles,
 }
@@ -90,7 +91,8 @@ impl Video {
         })
     }
 
-    /// Returns the file's number among those of all features, or `None` if it exceeds the limits.
+    /// Returns the number that identifies the file to the prefetcher, or `None` if [`MAX_FILES`] or
+    /// [`MAX_VIDEOS`] is exceeded.
     fn file_number(&self, index: usize) -> Option<u32> {
         let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.feature_index < MAX_VIDEOS);
         Some(self.feature_index * MAX_FILES + index?)
@@ -132,7 +134,8 @@ pub(super) struct EpisodeVideo {
 }
 
 impl EpisodeVideo {
-    /// Appends the frame that is `seconds` after the episode's start, within `tolerance_s`.
+    /// Appends the frame that is `seconds` after the episode's start. Fails if no frame is within
+    /// `tolerance_s` seconds of this time.
     pub(super) fn append_record(&mut self, seconds: f64, tolerance_s: f64, out: &mut Vec<u8>) -> Result<()> {
         let frame = nearest_frame(self.file.track(), self.start + seconds, tolerance_s);
         frame.and_then(|frame| self.packets.append_record(frame, out)).map_err(|e| e.at_path(self.file.path()))
