@@ -55,7 +55,8 @@ impl Unmapped {
 const MAX_READ_BYTES: u64 = 1 << 31;
 
 /// Returns the first `len` bytes of `scratch`. The buffer grows if needed but never shrinks, so
-/// that no bytes have to be zeroed once it fits the largest sample. `len` must not exceed 2 GiB.
+/// that no bytes have to be zeroed once it fits the largest sample. Fails if `len` exceeds 2 GiB or
+/// memory cannot be allocated.
 pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MAX_READ_BYTES {
         return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ_BYTES}")));

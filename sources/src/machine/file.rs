@@ -15,7 +15,7 @@ use crate::error;
 /// than every file, reading a file takes two system calls. The second one returns 0.
 pub(crate) const FIRST_READ_BYTES: usize = 64 << 10;
 
-/// Maximum size of a file. Reading a larger file fails before memory runs out.
+/// Maximum size of a file, in bytes. The limit prevents a huge file from exhausting memory.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
@@ -30,8 +30,8 @@ struct ByteBudget {
     total: u64,
 }
 
-/// Runs `read`, which reads a sample. If the sample's files have more than `max_bytes` bytes in
-/// total, reading them fails before memory runs out.
+/// Runs `read`, which reads a sample. Reading fails if the sample's files have more than
+/// `max_bytes` bytes in total, so that one sample cannot exhaust memory.
 pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<ByteBudget>);
     impl Drop for Restore {
@@ -87,9 +87,9 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")))
 }
 
-/// Returns the metadata of `path`, or `None` if nothing exists there. Unlike `Path::is_dir`, this
-/// function reports I/O errors, because treating an error as "not a folder" would select the wrong
-/// format.
+/// Returns the metadata of `path`, or `None` if nothing exists there or the path is invalid. Unlike
+/// `Path::is_dir`, this function reports I/O errors, because treating an error as "not a folder"
+/// would select the wrong format.
 pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(info) => Ok(Some(info)),
@@ -146,7 +146,7 @@ pub(crate) fn read(path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If the file cannot be read, exceeds 2 GiB, does not fit in memory, or is a folder, a pipe or a
-/// device.
+/// device. Also fails if the sample would exceed the loader's `max_sample_bytes`.
 pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result<()> {
     let path = path.as_ref();
     let appended = open(path).and_then(|file| append(file, bytes, MAX_FILE));
@@ -178,9 +178,8 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<
 /// Reads `file` to its end, writes the bytes to `scratch` at offset `from`, and returns the offset
 /// in `scratch` at which the bytes end.
 ///
-/// `scratch` never shrinks, so bytes have to be zeroed only when a file is longer than all previous
-/// files. Unlike `File::read_to_end`, this function does not need two system calls to determine the
-/// file size.
+/// `scratch` never shrinks, so bytes have to be zeroed only when it grows. Unlike
+/// `File::read_to_end`, this function does not need two system calls to determine the file size.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {

@@ -39,7 +39,8 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     }
 }
 
-/// An extension that no other program uses. A file with this extension may always be replaced.
+/// The extension of indexes that this project defines. A file with this extension may always be
+/// replaced.
 const OWN_EXTENSION: &str = "warpfeed-index";
 
 /// Writes the index `bytes` to `target` atomically. Fails if `target` exists and may belong to a
@@ -63,7 +64,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns whether `target` may belong to a different program, because its magic number differs in
-/// more than the version.
+/// more than the version, or because it cannot be read.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let magic = &bytes[..bytes.len().min(7)];
     let start = file::open(target).and_then(|file| {
@@ -120,7 +121,7 @@ impl Encoder {
 }
 
 /// Reads the content of an index. The content is untrusted, so the methods return `None` if the
-/// file is too short.
+/// file is too short or a string is not UTF-8.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {

@@ -1,7 +1,8 @@
 //! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits, even if it was killed. An unlocked file was therefore abandoned.
+//! process exits, even if it was killed. A temporary file that another process can lock is
+//! therefore treated as abandoned.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -61,7 +62,7 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
     }
 }
 
-/// Returns `path` with a suffix that no other process uses.
+/// Returns `path` with a random suffix, so that each process uses a different name.
 pub fn unique(path: &Path) -> PathBuf {
     let mut unique = path.as_os_str().to_owned();
     // Processes in different containers often have the same pid, so the pid alone is not unique in
@@ -70,7 +71,7 @@ pub fn unique(path: &Path) -> PathBuf {
     unique.into()
 }
 
-/// Returns a random number. Processes that start at the same time get different numbers.
+/// Returns a random number. Processes that start at the same time get independent numbers.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -105,9 +106,9 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes files and folders next to `target` that killed processes left behind. These have
-/// [unique] names, made from a file name for which `is_own` returns true. The caller must hold the
-/// lock for `target`.
+/// Removes files and folders next to `target` that killed processes left behind. The names of such
+/// files are [unique] names of files for which `is_own` returns true. The caller must hold the lock
+/// for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {

@@ -85,15 +85,16 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)
     }
 
-    /// Returns the array of sample `index` without reading the sample, if an array in memory is its
-    /// only field, and appends the sample's key to `key`. The key and the array must be those that
-    /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
+    /// If the only field of sample `index` is an array in memory, returns this array and appends
+    /// the sample's key to `key`, without reading the sample. The key and the array must be the
+    /// same as in the result of [`read`](Source::read). Returns `None`, the default, if the sample
+    /// must be read.
     ///
     /// With this method, a loader that has only this field just copies each sample. The loader
     /// calls `read` instead if the result for this sample or for sample 0 is `None`, if a trace is
-    /// being recorded, if the field type rejects the array, or if the array is larger than a sample
-    /// may be. Implement this method only if [`fields`](Source::fields) returns a single name, and
-    /// if finding the array usually costs no system call.
+    /// being recorded, if the field type rejects the array, or if the array exceeds the maximum
+    /// size of a sample. Implement this method only if [`fields`](Source::fields) returns a single
+    /// name, and if finding the array usually costs no system call.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let _ = (index, key);
         None

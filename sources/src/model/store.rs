@@ -202,8 +202,8 @@ pub trait Upload: Send {
     fn complete(self: Box<Self>, new: bool) -> Result<bool>;
 }
 
-/// A local cache of bytes from a [`Store`], for one loader with a known order. An entry is a range
-/// of an object. Lookups must use the identical range.
+/// A local cache of bytes from a [`Store`], for one loader. The cache knows the order in which the
+/// loader reads. An entry is a range of an object. Lookups must use the identical range.
 ///
 /// A source that prefetches does not request cached ranges. When a prefetched sample is read, the
 /// source offers its bytes to the cache.
@@ -249,8 +249,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. If it is dropped before
-/// [`complete`](Self::complete) is called, the read fails, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If the completion is dropped before
+/// [`complete`](Self::complete) is called, the read fails with a transient error, so that no read
+/// waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;

@@ -12,7 +12,7 @@ use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
 /// Datasets with the same samples in the same order, as one dataset: sample `i` has the fields of
-/// sample `i` of every dataset. Use it for images with embeddings, masks or depth maps that are
+/// sample `i` of every dataset. Use `Zip` for images with embeddings, masks or depth maps that are
 /// stored in a separate dataset.
 ///
 /// ```no_run
@@ -121,7 +121,8 @@ impl Zip {
         Ok(self)
     }
 
-    /// `draw` is the sample's random number, if a loader reads it.
+    /// Reads a sample with the fields of all datasets. `draw` is the sample's random number, or
+    /// `None` if the caller is not a loader.
     fn read_all<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let mut buffer = BUFFER.take();

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Maximum number of requests in flight. Small files need many, because the latency of the store
-/// limits their download, not its bandwidth.
+/// Maximum number of requests in flight. Small files need many, because their download is limited
+/// by latency, not by bandwidth.
 const MAX_REQUESTS: usize = 64;
 const MAX_BYTES_IN_FLIGHT: u64 = 128 << 20;
 

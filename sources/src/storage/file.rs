@@ -132,8 +132,8 @@ impl OpenFile {
         }
     }
 
-    /// Fills `out` with the bytes at `offset`. Use this function for reads outside a loader's
-    /// order, which are never prefetched.
+    /// Fills `out` with the bytes at `offset`. Use this function for reads that do not follow the
+    /// order of a loader. Such reads are never prefetched.
     pub(crate) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Map { map, .. } => {
@@ -153,7 +153,8 @@ impl OpenFile {
     }
 
     /// Like [`fill`](OpenFile::fill), but for the bytes with prefetch index `index`, which may have
-    /// been prefetched. It is the index of a sample, unless a sample needs several reads.
+    /// been prefetched. The prefetch index is the index of a sample, unless a sample needs several
+    /// reads.
     pub(crate) fn fill_for(&self, index: u64, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, offset, out),
@@ -180,7 +181,7 @@ impl OpenFile {
     }
 
     /// Reads `len` bytes at `offset`, or fewer at the end of the file. Use this function for reads
-    /// outside a loader's order.
+    /// that do not follow the order of a loader.
     pub(crate) fn get<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (offset.min(self.len()), offset.saturating_add(len).min(self.len()));
         let bytes = match self.map() {

@@ -40,7 +40,8 @@ impl DatasetLocation {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// A folder in a store must have been [listed](Storage::list) before.
+    /// Returns the folder at this location. A folder in a store must have been
+    /// [listed](Storage::list) before.
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
             Storage::Machine { .. } => Tree::Local(&self.path),

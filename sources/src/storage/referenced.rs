@@ -101,8 +101,9 @@ impl std::fmt::Debug for ReferencedFiles {
 }
 
 impl ReferencedFiles {
-    /// Lists the folder that contains all `urls`, and finds the object at each URL. There are
-    /// `width` consecutive URLs per sample. A URL is `None` if the file is not read.
+    /// Finds the object at each URL in a listing of the folder that contains all `urls`. Uses
+    /// `listing` if it covers this folder. There are `width` consecutive URLs per sample. A URL is
+    /// `None` if the file is not read.
     pub(crate) fn of(
         urls: &[Option<String>],
         width: usize,

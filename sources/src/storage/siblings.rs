@@ -8,7 +8,7 @@ use super::tree::Tree;
 use crate::error::Result;
 
 /// Maximum number of folders, of entries per folder, and of files that are inspected. Annotated
-/// datasets have few image folders, so more folders must be classes.
+/// datasets have few image folders, so more folders are assumed to be classes.
 const MAX_ENTRIES: usize = 16;
 /// Number of leading bytes that are read to recognize annotations.
 const HEAD_BYTES: usize = 4096;

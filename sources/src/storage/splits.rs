@@ -38,7 +38,8 @@ pub(crate) fn common_split_name(word: &str) -> Option<&'static str> {
 /// A split: its name, and its files sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// `prefixed` is true if file names start with the name of the dataset.
+/// Returns the name of the split to which the file `name` belongs. `prefixed` is true if file names
+/// start with the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let split_before_number = without_shard_number(stem);
@@ -180,7 +181,8 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// If `requested` is `None`, there must be only one split.
+/// Returns the files of the split `requested`, or of the only split if `requested` is `None`. Fails
+/// if there are several splits in that case. `path` is the path of the dataset, for messages.
 pub(crate) fn choose_split<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());

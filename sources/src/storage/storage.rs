@@ -61,7 +61,8 @@ impl Storage {
         matches!(self, Storage::Store { .. })
     }
 
-    /// Returns the folder that contains `path`, or `None` if `path` is a bucket.
+    /// Returns the folder that contains `path`. Returns `None` if `path` is a bucket or a root
+    /// folder.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Storage::Machine { .. } => path.parent().map(Path::to_owned),
@@ -137,15 +138,16 @@ impl Storage {
             return object.map(|_| self.read(path, max_bytes)).transpose();
         }
         let object = remote.repeated(move |store| match store.object(&url) {
-            // Not all stores report missing objects as such, so every permanent error means that
-            // the file does not exist.
+            // Not all stores report missing objects as such, so every permanent error is treated as
+            // a missing file.
             Err(e) if !e.is_transient() => Ok(None),
             object => object.map(Some),
         })?;
         object.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), max_bytes)).transpose()
     }
 
-    /// Returns the results in the order of the items. The error is that of the first failed item.
+    /// Calls `open` for each item on several threads. Returns the results in the order of the
+    /// items, or the error of the first failed item.
     pub(crate) fn in_parallel<T: Sync, R: Send>(
         &self,
         items: &[T],

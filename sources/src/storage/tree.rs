@@ -13,8 +13,8 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::Object;
 
 const MAX_DEPTH: usize = 2;
-/// Maximum number of folders that are searched at one depth. More folders must be classes, not
-/// splits.
+/// Maximum number of folders that are searched at one depth. More folders are assumed to be classes
+/// instead of splits.
 const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX_FILE: &str = "index.json";

@@ -9,8 +9,8 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceler;
 
-/// Time without a byte after which a request is lost and is sent again. This is a last resort:
-/// stores should notice a stalled connection much earlier.
+/// Time without a byte after which a request is considered lost and is sent again. This is a last
+/// resort: stores should notice a stalled connection much earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
 /// A byte range of one object, with one or more samples, that is fetched with one request.

@@ -1,9 +1,10 @@
 //! Merges the byte ranges of samples into requests.
 //!
 //! Each request costs a round trip and counts against the limit on requests in flight, so adjacent
-//! or nearly adjacent ranges of an object share a request. The bytes in the gaps between them cost
-//! bandwidth and memory, so the size of each gap is limited, and the needed bytes and the free
-//! memory limit their total.
+//! or nearly adjacent ranges of an object share a request. The gaps between the ranges cost
+//! bandwidth and memory. The size of each gap is therefore limited. The total size of the larger
+//! gaps is limited in proportion to the needed bytes, and the total size of all gaps by the free
+//! memory.
 
 use std::ops::Range;
 
@@ -60,14 +61,16 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
     is_neighbor
 }
 
-/// Returns the number of ranges in `samples` that adjoin a different range.
+/// Returns the number of ranges in `samples` that are adjacent to another range, or nearly
+/// adjacent.
 pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     let mut ranges: Vec<&SampleRange> = samples.iter().collect();
     ranges.sort_by_key(|sample| (sample.object, sample.range.start));
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// The requests have at most `max_unused` unused bytes, and are sorted by their first batch.
+/// Merges the byte ranges of `samples` into requests. The requests have at most `max_unused` unused
+/// bytes in total, and are sorted by their first batch.
 pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<Piece> {
     samples.sort_by_key(|sample| (sample.object, sample.range.start, sample.batch));
     let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<Piece>::new(), 0, 0);

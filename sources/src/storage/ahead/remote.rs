@@ -57,8 +57,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns whether the bytes have been prefetched or are in the cache, and copies them to
-    /// `out`.
+    /// If the bytes have been prefetched or are in the cache, copies them to `out` and returns
+    /// true.
     #[cfg(feature = "video")]
     pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, offset: u64, out: &mut [u8]) -> Result<bool> {
         for fetcher in self.fetchers() {
@@ -102,7 +102,8 @@ impl Remote {
         self.with_retries(object, offset..offset + out.len() as u64, || self.store.read(object, offset, out))
     }
 
-    /// Returns the `len` bytes at `offset` of `object`, without prefetched bytes.
+    /// Reads the `len` bytes at `offset` of `object` from the store, even if they have been
+    /// prefetched.
     ///
     /// # Errors
     /// If the bytes cannot be read, even with retries.

@@ -12,8 +12,8 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// Maximum number of attempts per request. With the random pauses between them, requests survive an
-/// outage of 45 to 90 seconds.
+/// Maximum number of attempts per request. With the random pauses between attempts, requests
+/// survive an outage of about 45 to 90 seconds.
 pub(super) const MAX_ATTEMPTS: u32 = 12;
 pub(super) const WARN_AFTER: u32 = 4;
 /// Nominal pause after the first attempt. Each later pause is four times as long, up to
@@ -111,8 +111,8 @@ pub(crate) struct Counts {
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
     pub(crate) used_bytes: AtomicU64,
-    /// Number of reads and of bytes that the in-memory cache served, followed by those of the
-    /// on-disk cache.
+    /// Numbers of reads and of bytes that each cache served: the in-memory cache, then the on-disk
+    /// cache.
     pub(crate) cache_hits: [[AtomicU64; 2]; 2],
     pub(crate) cached: AtomicBool,
     pub(crate) times: Mutex<Times>,
@@ -170,8 +170,8 @@ impl Counts {
     }
 }
 
-/// Returns a random duration between half of the nominal pause and all of it, so that requests that
-/// fail together are not retried together, neither in this process nor in different ones.
+/// Returns a random duration between half of the nominal pause and all of it, so that requests of
+/// one or several processes that fail together are not retried together.
 pub(super) fn pause(attempt: u32) -> Duration {
     let nominal_pause = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     nominal_pause.mul_f64(0.5 + (random() >> 40) as f64 / f64::from(1 << 25))

@@ -10,8 +10,8 @@ use crate::storage::ahead::piece::{InFlight, LOST_AFTER, Outcome};
 use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
-    /// Handles the response of request `flight`. `blocked` is true if it arrived before `fetch`
-    /// returned.
+    /// Handles the response of request `flight`. `blocked` is true if the response arrived before
+    /// `fetch` returned.
     pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
@@ -57,8 +57,8 @@ impl Fetcher {
         }
     }
 
-    /// Schedules a retry if the error is transient. Returns the number of attempts and the error if
-    /// the failure should be logged.
+    /// Schedules a retry if the error is transient and attempts remain. If not, the piece fails.
+    /// Returns the number of attempts and the error if the failure should be logged.
     fn handle_error(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
         let object = self.ranges.object(piece.object);
@@ -77,7 +77,8 @@ impl Fetcher {
         (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
 
-    /// Retries requests without a response. Checks at most once per [`LOST_CHECK_INTERVAL`].
+    /// Cancels requests that are [lost](InFlight::is_lost), and retries them. Checks at most once
+    /// per [`LOST_CHECK_INTERVAL`].
     pub(super) fn retry_lost(&self, state: &mut State, now: Instant) {
         if now < state.last_lost_check + LOST_CHECK_INTERVAL {
             return;

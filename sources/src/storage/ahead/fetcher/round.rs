@@ -1,11 +1,12 @@
 //! Plans a round: selects samples to prefetch, and merges them into requests.
 //!
-//! A round first takes samples in the order in which they are needed, up to half of the free bytes.
-//! It then adds samples that are needed a little later and are adjacent to a selected sample in the
-//! same object. A windowed shuffle reads all samples of a block within one window. If a window fits
-//! in the byte budget, each block therefore becomes one request, or several of up to 4 MiB. The
-//! remaining bytes stay free for the blocks of the next window. If few samples are adjacent, the
-//! round uses the remaining bytes for the next samples to be read.
+//! A round first selects samples in the order in which they are needed, up to half of the free
+//! bytes. The first sample may be larger. The round then adds samples that are needed a little
+//! later and are adjacent to a selected sample in the same object. A windowed shuffle reads all
+//! samples of a block within one window. If a window fits in the byte budget, each block therefore
+//! becomes one request, or several of up to 4 MiB. The remaining bytes stay free for the blocks of
+//! the next window. If few samples are adjacent, the round uses the remaining bytes for the next
+//! samples to be read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::pace::weight;
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, neighbors, pieces, reserved_gap_bytes};
 
-/// Maximum number of samples that a round takes in order. The same limit applies to the later
+/// Maximum number of samples that a round selects in order. The same limit applies to the later
 /// samples that it checks for adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
 pub(super) const MAX_EMPTY_BATCHES: usize = 256;
-/// The loader reads in blocks if at least `1 / MIN_ADJACENT_DIVISOR` of the selected samples are
-/// adjacent to another selected sample.
+/// The loader is assumed to read in blocks if at least `1 / MIN_ADJACENT_DIVISOR` of the selected
+/// samples are adjacent to another selected sample.
 const MIN_ADJACENT_DIVISOR: usize = 4;
 
 struct Round {
@@ -102,7 +103,7 @@ impl Fetcher {
     }
 
     /// Adds later samples that are adjacent to samples of `round`, or any later samples if the
-    /// loader does not read in blocks. Moves all other samples to `pending`.
+    /// loader does not read in blocks. Moves the other later samples to `pending`.
     fn select_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut later_bytes) = (Vec::new(), 0);
         while later_bytes < round.free_bytes && later.len() < MAX_SAMPLES {
