@@ -1,6 +1,6 @@
 //! Compares the wait for the first batch of an epoch with the waits for its other batches, for
-//! datasets of 64, 500 and 50,000 samples. The batches are in host memory and, if there is a GPU,
-//! also in device memory.
+//! datasets of 64, 500 and 50,000 samples. The batches are in host memory. With the `cuda` feature
+//! and a GPU, batches in device memory are measured as well.
 //!
 //! ```text
 //! cargo bench --bench border

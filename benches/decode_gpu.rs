@@ -5,9 +5,11 @@
 //!
 //! Each PATH is a dataset of JPEGs, repeated 1,000 times per epoch. Batches of 256 crops, 224x224
 //! each, are delivered on the device as f16 (N, C, H, W). By default, one worker runs on each core
-//! available to the process; limit the cores with `taskset -c 0-3`. The consumer discards each batch. "GPU ms"
-//! is the device time to decode and convert a batch, measured with events on an otherwise idle
-//! device. "at 20,000/s" is the percentage of time that the device would decode and convert at
+//! available to the process; limit the cores with `taskset -c 0-3`. The consumer discards each
+//! batch.
+//!
+//! "GPU ms" is the device time to decode and convert a batch, measured with events on an otherwise
+//! idle device. "at 20,000/s" is the percentage of the time for which the device would be busy at
 //! 20,000 images per second. "on the device" is the percentage of images that workers sent to the
 //! device for decoding. "busy cores" and "p99 ms", the 99th percentile of the wait for a batch, are
 //! from the worst round.

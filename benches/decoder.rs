@@ -1,9 +1,10 @@
 //! Measures the latency and throughput of `Decoder`. Run with
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
-//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. A batch contains normalized
-//! 224x224 center crops, as `f16` in the layout (N, C, H, W). If a GPU is available, batches are in
-//! device memory, and each request size is measured twice: decoding on the GPU and on the CPU.
+//! Each request contains 1, 8, 64 or 256 images from the dataset at PATH. A batch contains
+//! normalized 224x224 center crops, as `f16` in the layout (N, C, H, W). If a GPU is available,
+//! batches are in device memory, and each request size is measured twice: decoding on the GPU and
+//! on the CPU.
 //!
 //! - "median ms", "p99 ms": latency from the call until the batch is in host or device memory, with
 //!   one request at a time.

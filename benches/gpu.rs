@@ -81,7 +81,8 @@ impl Gpu {
         Ok(Gpu { bench_stream: Stream::lent(&stream)?, stream, context, spin_kernel })
     }
 
-    /// Returns the median device time of `work` over `rounds` measurements, in milliseconds.
+    /// Returns the median device time of `work` over `rounds` measurements, in milliseconds, after
+    /// three unmeasured calls.
     fn device_ms(&self, rounds: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -159,7 +160,7 @@ impl Gpu {
                 for (variant, size, records, reads_per_pixel) in [
                     ("plain", (SIDE, SIDE), None, 1),
                     ("erase", (SIDE, SIDE), Some(records_offset), 1),
-                    // The kernel also reads the partner sample.
+                    // The kernel also reads the sample that is mixed in.
                     ("erase, mix", (SIDE, SIDE), Some(records_offset + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
@@ -170,8 +171,8 @@ impl Gpu {
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
                     let ms = self.device_ms(30, |i| {
                         let from = i % 4 * (input + output);
-                        // SAFETY: the records name partners below N, the ranges are disjoint, and
-                        // `device_ms` waits for the work.
+                        // SAFETY: the records refer only to samples below N, the ranges are
+                        // disjoint, and `device_ms` waits for the work.
                         unsafe {
                             kernel.launch(
                                 &self.bench_stream,
@@ -244,7 +245,8 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// Measures batch times and stalls while the consumer's stream runs steps of known length.
+    /// Measures the time per batch and the stalls while the consumer's stream runs steps of known
+    /// length.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(

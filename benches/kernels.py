@@ -29,7 +29,7 @@ SPILLS = re.compile(r"(\d+) bytes spill stores")
 
 
 def block_sizes():
-    """The block size of each entry point, which is the launch bound in its PTX."""
+    """Returns the block size of each entry point, which is the launch bound in its PTX."""
     results = {}
     for file in ("convert", "retouch", "jpeg"):
         text = (KERNELS / f"{file}.ptx").read_text(encoding="utf-8")
@@ -39,8 +39,8 @@ def block_sizes():
 
 
 def dynamic_bytes():
-    """Bytes of dynamic shared memory per launch of `jpeg_resize`, for all but very wide crops and
-    for the widest crops."""
+    """Returns the bytes of dynamic shared memory per launch of `jpeg_resize`, for all but very wide
+    crops and for the widest crops."""
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     normal_bytes = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
@@ -50,7 +50,8 @@ def dynamic_bytes():
 
 
 def kernel_resources(ptxas, capability):
-    """Registers, bytes of shared memory, and bytes of spilled registers of each entry point."""
+    """Returns the registers, the bytes of shared memory, and the bytes of spilled registers of each
+    entry point."""
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         for file in ("convert", "retouch", "jpeg"):

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process
-//! maps them. In the same round, the disk's rate is measured with random reads of the same sizes
-//! from the tar, with four queue depths, the best of which counts. The time to open a loader is not
-//! included. The files are written to `TMPDIR`, which thus determines the disk.
+//! maps them. In the same round, the rate of the disk is measured with random reads of the same
+//! sizes from the tar. The reads are repeated with four queue depths, and the highest rate counts.
+//! The time to open a loader is not included. The files are written to `TMPDIR`, which therefore
+//! determines the disk.
 #![allow(missing_docs, unsafe_code)] // posix_fadvise is unsafe
 
 use std::fs::{self, File};

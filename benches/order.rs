@@ -1,5 +1,5 @@
-//! Measures what samplers cost per index, and how much faster a windowed shuffle reads than a full
-//! shuffle if the page cache is cold.
+//! Measures the cost of one index of each sampler, and how much faster a windowed shuffle reads
+//! than a full shuffle if the page cache is cold.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
 //! samples of 3 KiB. Each run evicts its file from the page cache, and then reads the

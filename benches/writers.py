@@ -236,7 +236,8 @@ WRITERS = {
 
 
 def prepared(options):
-    """The source folder: links to the images, or to smaller versions of them."""
+    """Creates the source folder, with links to the images or to smaller versions of them. Returns
+    its path."""
     source, originals = options.work / "source", options.work / "originals"
     if source.exists():
         return source
@@ -319,8 +320,8 @@ def size(folder):
 
 
 def last(text, out):
-    """The last line that a writer printed, such as its error, without the name of the temporary
-    folder."""
+    """Returns the last line that a writer printed, such as its error, without the name of the
+    temporary folder."""
     lines = text.replace(str(out), "OUT").replace("|", "/").splitlines()
     lines = [line.strip() for line in lines if not line.startswith("exit codes")]
     return next((line[:160] for line in reversed(lines) if line), "")

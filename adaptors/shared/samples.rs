@@ -4,7 +4,7 @@
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Returns a 16x16 image as `.npy` bytes.
+/// Returns a 16x16 image as `.npy` bytes. The pixels depend on `n`.
 pub(crate) fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();

@@ -1,5 +1,7 @@
-//! The images of the benchmark: photographs, or generated images. Each has three forms: plain, with
-//! restart markers ("packed"), and cut to the crop for decoders that cannot skip restart intervals.
+//! The images of the benchmark: photographs, or generated images. Each image has three forms:
+//! plain; with restart markers ("packed"); and, for decoders that cannot skip restart intervals,
+//! cut to the crop, which means that the file contains only the restart intervals that the crop
+//! needs.
 
 use std::path::{Path, PathBuf};
 
@@ -88,8 +90,10 @@ impl Image {
     }
 }
 
-/// Cuts the file down to the restart intervals of `crop`, with a margin of one MCU if chroma is
-/// subsampled.
+/// Removes the restart intervals that do not overlap `crop` from the file, except for a margin of
+/// one MCU if chroma is subsampled. Returns the file and its size in pixels. `sof` is the offset of
+/// the frame header, `mcu` is the width and height of an MCU in pixels, and `interval` is the
+/// number of MCUs in a restart interval.
 fn cut_to_crop(jpeg: &[u8], sof: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = marker_offset(jpeg, 0xda).expect("a file has a scan");
     let scan_data = scan + 2 + u16_at(jpeg, scan + 2) as usize;

@@ -43,7 +43,7 @@ pub fn data_loader<O: Send + 'static>(
     let (requests, request_receiver) = mpsc::channel::<Request>();
     let (first_epoch, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
     // burn's iterators share the loader, but an epoch borrows the batches exclusively, so a thread
-    // owns the batches. It does not prefetch, because the loader does.
+    // owns the batches. The thread does not prefetch, because the loader does.
     let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &request_receiver));
     let requests = spawned.is_ok().then_some(requests);
     let next_epoch = AtomicUsize::new(usize::try_from(first_epoch).unwrap_or(usize::MAX));
@@ -90,7 +90,7 @@ pub struct BatchLoader<O> {
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// An iterator blocks until all earlier iterators are exhausted or dropped.
+    /// The iterator blocks until all earlier iterators are exhausted or dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {

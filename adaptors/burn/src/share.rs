@@ -22,8 +22,8 @@ pub trait ToBurn: Sized {
     /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// Wraps the batch in a [`BurnBatch`]. Its tensors share the batch's memory where the backend
-    /// allows it.
+    /// Wraps the batch in a [`BurnBatch`]. The tensors of a `BurnBatch` share the batch's memory
+    /// where the backend allows it.
     fn into_burn(self) -> BurnBatch;
 }
 

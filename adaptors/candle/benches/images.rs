@@ -4,11 +4,12 @@
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
-//! Each variant is measured with and without conversion to tensors. On a CPU: host batches (`u8`
-//! (N, 224, 224, 3) and `f32` (N, 3, 224, 224)). With the `cuda` feature and a GPU: device batches
-//! (`f16` (N, 3, 224, 224)) on candle's stream and on a separate stream, and page-locked `u8`
-//! batches, which are uploaded. Every image is randomly cropped, resized and flipped. Prints
-//! medians of images per second, and ratios of medians.
+//! Each variant is measured with and without conversion to tensors. Without a GPU, the variants are
+//! `u8` batches (N, 224, 224, 3) and `f32` batches (N, 3, 224, 224) in host memory. With the `cuda`
+//! feature and a GPU, they are `f16` batches (N, 3, 224, 224) in device memory, on candle's stream
+//! and on a separate stream, and page-locked `u8` batches, which are uploaded. Every image is
+//! randomly cropped, resized and flipped. The benchmark prints medians of images per second, and
+//! ratios of medians.
 
 use std::time::Instant;
 

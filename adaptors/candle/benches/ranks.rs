@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; the default 0
-//! disables pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
-//! because candle's batch normalization does not train in `bf16`. The batch sources are one batch
-//! replayed endlessly (`repeated`: training without loading), and the loader with each [`DecodeOn`]
-//! setting.
+//! disables pinning). Each process trains the network of the `train` example on 224x224 images, in
+//! `f32` because candle's batch normalization does not train in `bf16`. The batch sources are one
+//! batch that is repeated endlessly (`repeated`: training without loading), and the loader with
+//! each [`DecodeOn`] setting.
 //!
 //! Each line shows the total images per second, and that rate as a percentage of the rate of
 //! `repeated`. The other columns are maxima over the processes: cores used, seconds to the first
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Returns `None` if no dataset is given.
+/// Parses the arguments. Returns `None` if no dataset is given.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();

@@ -71,8 +71,7 @@ pub trait ToCandle: Fields {
     }
 
     /// Returns the number of valid rows of each sample in the field `name`, as `i64`, of shape
-    /// (N,). The rows after them are padding, except in
-    /// [`Patches`](warpfeed::field::Patches) fields.
+    /// (N,). All later rows are padding, except in [`Patches`](warpfeed::field::Patches) fields.
     ///
     /// # Errors
     /// If `name` is not a variable-length field (for example, [`Ragged`](warpfeed::field::Ragged)),

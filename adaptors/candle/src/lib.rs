@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! A candle tensor owns its memory and cannot refer to the loader's, so batches are copied. You may
-//! keep the tensors. When you drop the batch, its memory returns to the loader.
+//! A candle tensor owns its memory and cannot refer to the loader's memory, so batches are copied.
+//! You may keep the tensors. When you drop the batch, its memory returns to the loader.
 //!
 //! | batch | device of the tensor | copies |
 //! |---|---|---|

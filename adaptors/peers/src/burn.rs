@@ -19,7 +19,7 @@ type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Debug, Clone)]
 struct Image {
-    /// Of shape (224, 224, 3).
+    /// The pixels, of shape (224, 224, 3).
     pixels: Vec<u8>,
     label: i64,
 }

@@ -26,7 +26,7 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// As in `Normalize::IMAGENET`.
+/// Mean and standard deviation of each channel, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 const COMPARED_IMAGES: usize = 2 * BATCH;

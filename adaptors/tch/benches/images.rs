@@ -4,12 +4,13 @@
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
-//! Each variant is measured with and without tensors. On a CPU: host batches (`u8` (N, 224, 224, 3)
-//! and `f32` (N, 3, 224, 224)), which tensors share without a copy. With the `cuda` feature and a
-//! GPU: device batches (`f16` (N, 3, 224, 224)), which tensors share as well, on libtorch's stream
-//! and on a separate stream, and page-locked `u8` batches, which are uploaded. Every image is
-//! randomly cropped, resized and flipped. An epoch on a GPU has at least 10,000 images, and is timed
-//! until all queued work is done. Prints medians of images per second, and ratios of medians.
+//! Each variant is measured with and without tensors. Without a GPU, the variants are `u8` batches
+//! (N, 224, 224, 3) and `f32` batches (N, 3, 224, 224) in host memory. With the `cuda` feature and
+//! a GPU, they are `f16` batches (N, 3, 224, 224) in device memory, on libtorch's stream and on a
+//! separate stream, and page-locked `u8` batches, whose tensors are uploaded. Every image is
+//! randomly cropped, resized and flipped. An epoch on a GPU has at least 10,000 images, and is
+//! timed until all queued work is done. The benchmark prints medians of images per second, and
+//! ratios of medians.
 
 use std::time::Instant;
 

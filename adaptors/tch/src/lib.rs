@@ -20,11 +20,11 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the memory of the loader's buffer ("slot"), without a copy. The loader refills
-//! the slot after you drop the last tensor that shares it: the tensor itself, a `shallow_clone`, a
-//! `view`, or a tensor saved for the backward pass.
+//! A tensor shares the memory of a buffer of the loader (a "slot"), without a copy. The loader
+//! refills the slot after you drop the last tensor that shares it: the tensor itself, a
+//! `shallow_clone`, a `view`, or a tensor saved for the backward pass.
 //!
-//! - While your tensors keep all slots in use, the loader cannot load another batch, and fails
+//! - While your tensors keep all slots in use, the loader cannot load the next batch, and fails
 //!   after [`Loader::held_batches_timeout`](warpfeed::Loader::held_batches_timeout). To keep the
 //!   data, copy it with `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because the loader never reads a delivered
@@ -57,8 +57,8 @@
 //! ```
 //!
 //! If the loader was opened with a different stream, libtorch's stream waits for each batch. A
-//! tensor may be dropped on any thread at any time. The loader does not reuse its memory until the
-//! device has finished all work that was submitted before the drop.
+//! tensor may be dropped on any thread at any time. The loader reuses the tensor's memory only
+//! after the device has finished all work that was submitted before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",

@@ -29,8 +29,8 @@ pub trait ToTch: Fields {
         Ok((batch.images()?, batch.labels()?))
     }
 
-    /// Wraps the batch in a [`TchBatch`]. Its tensors share the batch's memory. For a device batch,
-    /// makes libtorch's current stream wait until the batch is ready.
+    /// Wraps the batch in a [`TchBatch`]. The tensors of a `TchBatch` share the batch's memory. For
+    /// a device batch, makes libtorch's current stream wait until the batch is ready.
     ///
     /// # Errors
     /// For a device batch: if libtorch was built without CUDA, if libtorch's current stream is one

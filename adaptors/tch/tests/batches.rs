@@ -1,6 +1,6 @@
-//! Tests that tensors of images, in each element type, and of other fields share the memory of their
-//! batch, and that the loader reuses this memory only after the last tensor on it is dropped. Tests
-//! also the errors.
+//! Tests that tensors of images, in each element type, and of other fields share the memory of
+//! their batch, and that the loader reuses this memory only after the last tensor that shares it is
+//! dropped. Also tests the errors.
 
 mod samples;
 

@@ -18,8 +18,8 @@ const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the exponential moving average.
 const SMOOTHING: f32 = 0.15;
 
-/// The left axis shows the loss, from 0 to its maximum rounded up to a multiple of 0.5. The right
-/// axis shows the accuracy in percent.
+/// Writes the plot to `path`. The left axis shows the loss, from 0 to its maximum rounded up to a
+/// multiple of 0.5. The right axis shows the accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measurements) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;

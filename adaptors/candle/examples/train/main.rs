@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The program writes `checkpoint.safetensors` and `curve.png` to FOLDER (default: `target/train`).
-//! When it is stopped and started again, it resumes after the last saved step, with the same
-//! batches and losses as an uninterrupted run. After the last epoch, it removes the checkpoint.
+//! When the program is stopped and started again, it resumes after the last saved step, with the
+//! batches of an uninterrupted run. On the CPU, it also has the same losses. After the last epoch,
+//! it removes the checkpoint.
 //!
 //! Without a path, the program fails unless the held-out accuracy is well above chance.
 

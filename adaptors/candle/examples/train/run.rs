@@ -1,6 +1,6 @@
-//! The training loop. It resumes from a checkpoint if there is one. It writes one every
-//! [`Settings::save_every`] steps, counted from the start of the epoch or from the resume, at the
-//! end of each epoch, and when it stops.
+//! The training loop, which resumes from a checkpoint if there is one. The loop writes a checkpoint
+//! every [`Settings::save_every`] steps, counted from the start of the epoch or from the resume. It
+//! also writes a checkpoint at the end of each epoch, and when it stops.
 
 use std::path::PathBuf;
 use std::sync::Arc;
