@@ -64,7 +64,7 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Some of these images can only be decoded by workers.
+/// Returns 48 JPEGs. The device cannot decode some of them, for example the progressive ones.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let subsamplings = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
@@ -96,7 +96,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> DeviceLoader<G, B> {
     }
 }
 
-/// Returns the pixels of each batch, and the number of images that the device decoded.
+/// Returns the pixels of each batch, and the number of images that were sent to the device.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     field_on_device(loader, epoch, first, None)
 }
@@ -123,7 +123,8 @@ fn pixels_of(sim: &Sim, batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u
     arrived(batch, name)
 }
 
-/// The device must have finished `batch`.
+/// Returns the image array of `batch`, or the array called `name`. The device must have finished
+/// `batch`.
 fn arrived(batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Variant { spec, layout, .. } = shared.variant(&slot.info);
@@ -162,8 +163,9 @@ fn device_decoding_is_bit_identical_to_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(decoded, 0),
-                    // Workers decode the progressive images, and those with 4:1 or 1:4 sampling (a
-                    // third), which have one scan per component.
+                    // Workers decode the progressive images. They also decode the images with 4:1
+                    // or 1:4 sampling, which are a third of all images and have one scan per
+                    // component.
                     DecodeOn::Gpu => assert!(decoded > 24, "the device decoded only {decoded} of 48 images"),
                     DecodeOn::Auto => assert!(decoded > 0),
                 }
@@ -379,7 +381,7 @@ fn a_loader_reports_host_decoding_once() {
     }
 }
 
-/// Returns the numbers of damaged images and of images that the device decoded.
+/// Returns the number of damaged images, and the number of images that were sent to the device.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();

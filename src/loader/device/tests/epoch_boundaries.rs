@@ -25,7 +25,7 @@ impl Sampler for Apart {
     }
 }
 
-/// Counts the reads in each epoch.
+/// A source that counts the reads in each epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
@@ -103,7 +103,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             for _ in 0..4 {
                 arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
-            // The device has three slots and the host four, and one contains the last batch.
+            // The device has three slots, and the host has four. Only one of these slots contains
+            // the last batch, so the other slots can contain batches of the next epoch.
             while source.started(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -120,7 +121,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // Not `epochs(0)`, which would mark the order as stateful in checkpoints.
+    // Do not use `epochs(0)`, which would mark the order as stateful in checkpoints.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<ConsumerBatch<Sim>>, Sim)| {
@@ -149,7 +150,8 @@ fn nothing_is_prepared_after_the_last_epoch() {
 fn failures_are_listed_when_their_batch_is_delivered() {
     let skip = |max_skipped| OnError::Skip { max_skipped };
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
-        // One sample of batch 3 of epoch 0, and all samples of the first batch of epoch 1.
+        // One sample of batch 3 of epoch 0 fails, and so do all samples of the first batch of epoch
+        // 1.
         let source = Recorded::failing(|index| index == 13 || (EPOCH..EPOCH + 4).contains(&index));
         let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
         let (mut batches, _sim) = open(10);

@@ -25,9 +25,9 @@ impl Source for Watched {
 /// The delivered batches, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Repeats `run`, each time with a different driver call that fails: every call if
-/// `WARPFEED_SWEEP_ALL` is set, otherwise the first calls and some of the later ones. Returns the
-/// number of failures per driver function.
+/// Repeats `run`, each time with a different failing driver call. If `WARPFEED_SWEEP_ALL` is set,
+/// every call fails once, and otherwise only the first calls and some of the later calls. Returns
+/// the number of failures per driver function.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());

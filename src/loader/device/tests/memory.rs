@@ -40,7 +40,8 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     }
 }
 
-/// With [`DecodeOn::Auto`], a worker decodes some parts, where a large image would delay the batch.
+/// With [`DecodeOn::Auto`], a worker decodes some parts of a batch. A large image in such a part
+/// would delay the batch, so it is sent to the device instead.
 #[test]
 fn a_large_image_in_a_workers_part_is_left_to_the_device() {
     let encode = |side: u16| {

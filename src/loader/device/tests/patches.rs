@@ -5,7 +5,7 @@ use crate::batch::HostBatch;
 use crate::field::Patches;
 use crate::source::Frames;
 
-/// If all samples of a batch have no images, the device gets no data.
+/// If no sample of a batch has an image, no patches are copied to the device.
 #[test]
 fn device_batches_may_have_no_patches() {
     let sample = |n: usize| {

@@ -14,7 +14,7 @@ const EPOCHS: u64 = 2;
 /// Samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// Some reads are slow, depending on the case and the rank.
+/// A source with some slow reads. The case and the rank determine which reads are slow.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,

@@ -20,7 +20,8 @@ fn damaged() -> Vec<Vec<u8>> {
     images
 }
 
-/// Images that the device cannot decode are read twice.
+/// A source that counts reads. A worker reads a sample again if the device could not decode its
+/// image.
 struct Reads {
     samples: Samples,
     second_read: SecondRead,
@@ -81,7 +82,8 @@ type Opened = (Batches<ConsumerBatch<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // With `epochs(0)`, no prefetching for the next epoch counts as reading samples again.
+    // With `epochs(0)`, the loader does not prefetch the next epoch. Otherwise, the prefetching
+    // would count as reading samples again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
@@ -110,7 +112,8 @@ fn damaged_images_are_decoded_by_workers() {
 }
 
 /// AugMix has no device code, so a worker finishes the image `view`. If the device then fails to
-/// decode the other image of the same sample, its repair must leave `view` unchanged.
+/// decode the other image of the same sample, a worker decodes that image again and must leave
+/// `view` unchanged.
 #[test]
 fn images_that_a_worker_has_finished_are_not_written_again() {
     let loader = || {
@@ -152,7 +155,8 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     assert!(error.is_none() && actual == expected, "{error:?}");
     let [actual, expected] = [opened.0.stats().damaged_images, host.stats().damaged_images];
     assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
-    // Coefficients past the end of a block are tolerated, and do not count as damage.
+    // The loader does not count coefficients past the end of a block as damage, but `check` reports
+    // them.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));

@@ -7,14 +7,15 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// The output is larger in epoch 1, different in epoch 2, and in epoch 3 as in epoch 0.
+/// The output size is 20x20 in epoch 0, 32x32 in epoch 1, 50x17 in epoch 2, and again 20x20 from
+/// epoch 3 on.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let edited = |augment: Augment| edit(augment.flip(0.5));
     let augment = edited(Augment::train(20)).from_epoch(1, edited(Augment::train(32)));
     augment.from_epoch(2, edited(Augment::resize(50, 17))).from_epoch(3, edited(Augment::train(20)))
 }
 
-/// Returns the arrays of four epochs, and the number of images that the device decoded.
+/// Returns the arrays of four epochs, and the number of images that were sent to the device.
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();

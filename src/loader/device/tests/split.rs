@@ -34,7 +34,7 @@ fn options_decide_which_steps_run_on_the_device() {
     assert_eq!(split(jitter()), (same("retouch values"), same("decode retouch values"), same("")));
     assert_eq!(split(erase()), (only_f32("values"), same("decode values"), only_f32("values")));
     assert_eq!(split(mix()), (same("values"), same("decode values"), same("values")));
-    // A device supports only one way of resizing.
+    // A device resizes only with bilinear interpolation and antialiasing.
     assert_eq!(
         split(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))
