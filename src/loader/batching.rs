@@ -68,8 +68,8 @@ impl Loader {
     }
 
     /// Sets the global batch size: the number of samples per batch, summed over all
-    /// [ranks](Loader::rank). The global batches are then identical for any number of ranks, with two
-    /// exceptions that [`rank`](Loader::rank) lists.
+    /// [ranks](Loader::rank). The global batches are then identical for any number of ranks, apart
+    /// from two exceptions that [`rank`](Loader::rank) lists.
     ///
     /// The ranks share each global batch as evenly as possible. If `samples` is not divisible by
     /// the world size, the first ranks get one sample more, so weight the gradients by

@@ -107,7 +107,7 @@ struct NetworkInterval {
 }
 
 pub(crate) struct Trace {
-    /// True while a window is open. Otherwise, threads read only this flag.
+    /// True while a window is open. While no window is open, threads read no other field.
     is_open: AtomicBool,
     /// Number of windows that have been opened. Each window calibrates the device's clock again.
     window_count: AtomicU64,
@@ -143,7 +143,8 @@ struct Recorder {
 }
 
 impl Trace {
-    /// Creates the file. While a window is open, `network` is called once per batch.
+    /// Creates the file. `workers` and `readers` are the maximum numbers of these threads. While a
+    /// window is open, `network` is called once per batch.
     pub(crate) fn new(
         path: &Path,
         schedule: Schedule,

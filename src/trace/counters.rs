@@ -23,7 +23,7 @@ use crate::error::{Result, reserve};
 pub(super) const MAX_STRAGGLERS: usize = 8;
 pub(crate) const BATCH_WAIT: &str = "wait for a batch";
 pub(crate) const SLOT_WAIT: &str = "wait for a slot";
-/// Time in seconds in which the weight of a straggler falls to half.
+/// Time in seconds in which a straggler loses half of its weight.
 const HALF_LIFE_SECONDS: f64 = 30.0;
 const READY_ENTRIES: usize = 64;
 
@@ -211,7 +211,8 @@ impl Counters {
         });
     }
 
-    /// `wait_time` is the part of the time since `wait_start` that lies within epochs.
+    /// Records that the coordinator waited for a slot for batch `batch`. `wait_time` is the time
+    /// since `wait_start`, without the time between epochs.
     pub(crate) fn record_slot_wait(&self, epoch: u64, batch: u64, wait_start: Instant, wait_time: Duration) {
         let now = Instant::now();
         self.slot_wait.add(wait_time.as_nanos() as u64, 0);
@@ -225,8 +226,9 @@ impl Counters {
         &self.fields[field_index]
     }
 
-    /// Records the time of a sample in each stage. The tuple contains the sample's index, key and
-    /// size in bytes.
+    /// Adds a sample to the stragglers if it was slow. `ns` contains the time of the sample in each
+    /// stage, and `slowest_field` is the index of the computed field that took the most time. The
+    /// tuple contains the sample's index, key and size in bytes.
     pub(crate) fn record_sample(
         &self,
         ns: StageMap<u64>,
@@ -311,8 +313,8 @@ impl Counters {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// Returns the statistics. The loader must add the memory, the number of workers, the prefetch
-    /// depth, and the duration of the epochs.
+    /// Returns the statistics. The caller must add the values that only the loader knows, such as
+    /// the memory, the number of workers, the prefetch depth, and the duration of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let loader_stats = Stats::from_counts(&self.counts, self.workers.iter().map(|worker| &worker.counts));
@@ -367,12 +369,12 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + field_index, Relaxed);
     }
 
-    /// Counts one sample. `bytes` is the size of what the stage produced.
+    /// Counts one sample. `bytes` is the size of the stage's output.
     pub(crate) fn add_sample(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// `ns` and `bytes` are totals.
+    /// Counts `count` samples. `ns` and `bytes` are the totals of these samples.
     pub(crate) fn add_samples(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }

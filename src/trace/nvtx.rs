@@ -5,8 +5,8 @@
 //! A profiling tool sets the `NVTX_INJECTION64_PATH` environment variable to the path of its
 //! library. The first range loads the library and calls its function `InitializeInjectionNvtx2`,
 //! which stores function pointers in tables. This is the protocol of NVIDIA's NVTX 3 headers
-//! (`nvtxTypes.h` and `nvtxInit.h`). It is implemented here in Rust, so neither CUDA nor a C
-//! compiler is needed. Without a tool, a range costs two memory loads.
+//! (`nvtxTypes.h` and `nvtxInit.h`). This module implements the protocol in Rust, so neither CUDA
+//! nor a C compiler is needed. Without a tool, a range costs two memory loads.
 //!
 //! **Invariants**
 //! 1. The library stays loaded until the process ends, as tools expect.

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The operating system's counters for this process and its threads. On systems other than Unix,
-//! all counters are 0 or unknown.
+//! all counters are 0 or `None`.
 
 use std::fs;
 use std::io::Read;
@@ -56,7 +56,7 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters of one thread, which never decrease. Two snapshots show whether it has waited.
+/// Counters of one thread, which never decrease. Two snapshots show whether the thread has waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     pub(crate) cpu_ns: u64,
@@ -104,7 +104,8 @@ impl SchedulerStats {
     }
 }
 
-/// Subtracts the running totals, but not the resident memory, which is not a total.
+/// Subtracts the running totals. The resident memory is not a total, so it keeps the value of
+/// `self`.
 impl Since for ProcessStats {
     fn since(&self, earlier: &Self) -> Self {
         ProcessStats {

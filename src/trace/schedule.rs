@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// Selects the batches to trace, like `torch.profiler.schedule`. Of each cycle of
-/// `wait + warmup + active` batches, the last `active` batches are written to the trace. There are
+/// Selects the batches to trace, like `torch.profiler.schedule`. A cycle has `wait + warmup +
+/// active` batches, and the last `active` batches of each cycle are written to the trace. There are
 /// `repeat` cycles.
 ///
 /// Batches are counted over the lifetime of the loader, starting with the first batch of its first
@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 pub struct Schedule {
     /// Number of batches per cycle that are not traced.
     pub wait: u64,
-    /// Number of batches per cycle that are traced but not written, to exclude the start-up cost of
-    /// tracing.
+    /// Number of batches per cycle that are traced but not written, so that the trace excludes the
+    /// start-up cost of tracing.
     pub warmup: u64,
     /// Number of batches per cycle that are written to the trace. It must be at least 1.
     pub active: u64,

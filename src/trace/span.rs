@@ -18,9 +18,9 @@ pub(super) trait Listener: Send + Sync {
 /// Starts a span of your own code in the trace. The span ends when the returned guard is dropped,
 /// and appears in the row of the calling thread.
 ///
-/// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
-/// window while the span starts and ends. If no window is open, a span costs one memory load. With
-/// the `nvtx` feature, the span is also a range in Nsight Systems.
+/// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) in which one
+/// window includes the start and the end of the span. If no window is open, a span costs one memory
+/// load. With the `nvtx` feature, the span is also a range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");

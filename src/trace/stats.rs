@@ -9,10 +9,14 @@ use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 use super::{DecodedCacheStats, Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Defines [`Stats`] and the counters behind it from one list. `workers` and `loader` list counts.
-/// If a count has a string and is not 0, the table contains both. `times` lists times that one
-/// thread measures, and `device` lists times that are `None` without a device. `sums` lists other
-/// values that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
+/// Defines [`Stats`] and the counters behind it from one list.
+///
+/// - `workers` and `loader` list counts. If a count has a string and is not 0, `Display` prints the
+///   count and the string.
+/// - `times` lists times that one thread measures.
+/// - `device` lists times that are `None` until a device has measured one.
+/// - `sums` lists other values that [`Stats::since`] subtracts, and `state` lists values that it
+///   does not subtract.
 macro_rules! statistics {
     (
         $(#[$attribute:meta])*
@@ -38,7 +42,7 @@ macro_rules! statistics {
             $(pub(crate) $worker_count: Count,)*
         }
 
-        /// Counters of the loader. Only one thread measures each of the times.
+        /// Counters of the loader. Each time is measured by only one thread.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
             $(pub(crate) $loader_count: Count,)*
@@ -47,7 +51,7 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Sets only the counts and times.
+            /// Returns statistics in which only the counts and times are set.
             pub(super) fn from_counts<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -97,10 +101,11 @@ statistics! {
     /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
     /// difference between two `Stats`.
     ///
-    /// Batches, samples and waits are counted when a batch is delivered. The work of the stages is
-    /// counted when the work is done. For batches that are [prepared](crate::Batches::epoch) for
-    /// the next epoch, this is before that epoch begins. With [`epochs(0)`](crate::Loader::epochs),
-    /// all work for an epoch is counted within that epoch.
+    /// Batches, samples and waits are counted when a batch is delivered. The time of a stage is
+    /// counted when a worker finishes the stage. For batches that are
+    /// [prepared](crate::Batches::epoch) for the next epoch, this is before that epoch begins. With
+    /// [`epochs(0)`](crate::Loader::epochs), all time spent for an epoch is counted within that
+    /// epoch.
     ///
     /// Counting is always on and costs about 60 ns per stage and sample.
     /// [`verdict`](Stats::verdict) interprets the numbers.
@@ -138,13 +143,13 @@ statistics! {
         read_retries,
     }
     times {
-        /// The coordinator's waits for a free slot. Long waits are a good sign: they mean that the
-        /// loader is faster than the consumer.
+        /// The coordinator's waits for a free slot. Long waits usually mean that the loader is
+        /// faster than the consumer.
         slot_wait,
         /// The consumer's waits for batches, on the host.
         wait,
         /// Waits for a single batch while all batches prefetched after it were complete. This
-        /// happens if one of its samples takes longer than a typical batch. For batches on a
+        /// happens if a sample of that batch takes longer than a typical batch. For batches on a
         /// device, these are the waits of the copy thread.
         straggler_wait,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
@@ -241,7 +246,8 @@ statistics! {
         host_bytes: usize,
         /// Memory allocated on the device, in bytes.
         device_bytes: usize,
-        /// The slowest samples, slowest first. Older samples have less weight.
+        /// The slowest samples, slowest first. At most 8 samples are listed. For this selection,
+        /// the time of a sample loses half of its weight every 30 s.
         slowest: Vec<Straggler>,
         /// The run in equal intervals, at most 240.
         timeline: Vec<Interval>,
@@ -257,12 +263,12 @@ pub struct Straggler {
     pub sample: u64,
     /// Key of the sample; empty if the sample could not be read.
     pub key: String,
-    /// Stage that took most of the time.
+    /// Name of the stage or of the computed field that took most of the time.
     pub stage: String,
-    /// Longest recent time that the sample took, in seconds. The weight of a time is halved every
-    /// 30 s.
+    /// Longest recent time that the sample took, in seconds. A new time replaces this time if it is
+    /// longer than this time, halved for every 30 s of age.
     pub seconds: f64,
-    /// How often the sample was among the slowest.
+    /// Number of times that the sample was among the slowest.
     pub times: u64,
     /// Total time that the sample took on these occasions, in seconds.
     pub total_seconds: f64,
@@ -291,14 +297,16 @@ impl Stats {
         ratio(self.bytes_read as f64, self.seconds)
     }
 
-    /// Returns the fraction of time in which the consumer waited on the host, from 0 to 1.
+    /// Returns the fraction of time in which the consumer waited on the host. In the difference
+    /// between two `Stats`, the fraction may exceed 1, because a wait is counted as a whole when it
+    /// ends.
     pub fn stall_fraction(&self) -> f64 {
         ratio(self.waited_seconds, self.seconds)
     }
 
     /// Returns the fraction of time in which the consumer's stream waited on the device. The
     /// fraction may slightly exceed 1, because clocks differ. Returns `None` for batches in host
-    /// memory.
+    /// memory, and until the first wait has been measured.
     pub fn device_stall_fraction(&self) -> Option<f64> {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
@@ -331,8 +339,8 @@ impl Stats {
     /// Returns the average number of busy workers, from 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
         let busy = ratio(self.busy_seconds(), self.seconds);
-        // Work between epochs is counted, but the time between epochs is not. Statistics from older
-        // versions lack the number of workers.
+        // The workers' time between epochs is counted as busy, but `seconds` excludes the time
+        // between epochs. Statistics from older versions lack the number of workers.
         if self.workers > 0 { busy.min(self.workers as f64) } else { busy }
     }
 
@@ -356,8 +364,9 @@ impl Stats {
     /// Returns the statistics for the time between `earlier` and `self`, which must come from the
     /// same loader.
     ///
-    /// [`slowest`](Stats::slowest) contains the samples that were slow after `earlier`, but the
-    /// times of these samples also include earlier occurrences.
+    /// [`slowest`](Stats::slowest) contains only samples that were slow after `earlier`, but the
+    /// times of these samples also include earlier occurrences. [`timeline`](Stats::timeline)
+    /// contains the intervals that end after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut stats = self.difference(earlier);

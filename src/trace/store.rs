@@ -41,7 +41,7 @@ impl Evidence<'_> {
             None => "a local disk cache would serve later epochs".into(),
             Some(rate) => format!("a larger cache would serve more than {}% of the bytes", percent(rate)),
         });
-        // If few requests are in flight, the budget for reading ahead is the bottleneck.
+        // If few requests are in flight, the budget for reading ahead is probably the bottleneck.
         if ratio(network.responses.seconds, stats.seconds) < FEW_REQUESTS {
             let suggested_prefetch = 2 * stats.prefetch.max(2);
             lines.push(format!(

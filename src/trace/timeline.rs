@@ -1,15 +1,15 @@
 //! Divides a run into equal intervals, in constant memory.
 //!
 //! When the list is full, neighboring intervals are merged in pairs, which doubles their length.
-//! The workers' counters are read when the first batch of an interval is delivered, and their
-//! increase is distributed evenly over the time since the previous read.
+//! The workers' counters are read when the first batch of an interval is delivered. Their increase
+//! is distributed evenly over the time since the previous read.
 
 use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 use crate::error::{Result, reserve};
 
-/// Maximum number of intervals. A long run has at least half as many.
+/// Maximum number of intervals. A long run has at least half of this number.
 const MAX_INTERVALS: usize = 240;
 
 /// One interval of a run.

@@ -27,30 +27,31 @@ const MIN_START_SHARE: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
-/// The first matching rule decides. *Waited* is the fraction of time in which the consumer's stream
-/// waited on the device, provided that at least half of the batches were timed on the device. If
-/// fewer were timed, it is the greater of this fraction and the fraction of time in which the
-/// consumer waited on the host. For batches in host memory, only the host counts. *Busy* is the
-/// fraction of their time that the workers spent in their stages.
+/// The first matching rule decides. *Waited* is a fraction of time. If at least half of the batches
+/// were timed on the device, *waited* is the fraction in which the consumer's stream waited on the
+/// device. If fewer batches were timed, *waited* is the greater of this fraction and the fraction
+/// in which the consumer waited on the host. For batches in host memory, *waited* is the fraction
+/// in which the consumer waited on the host. *Busy* is the fraction of the workers' time that they
+/// spent in their stages.
 ///
 /// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
 /// 2. Waited less than 5%: [`Step`](Bottleneck::Step).
 /// 3. Slow samples cause at least half of the wait: [`Straggler`](Bottleneck::Straggler). A sample
-///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
-///    The wait that slow samples cause is their excess over the time of a typical sample, or the
-///    time in which the consumer waited for a single batch while all later batches were
-///    [complete](Stats::straggler_wait), whichever is longer. The time that workers [waited for a
-///    core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the average
-///    number of bytes. Smaller samples that were slow at the same moment on several workers do not
-///    count, because the samples themselves are not the cause.
+///    is slow if it took over 10 times the time of a typical sample and over twice the time of a
+///    batch. The wait that slow samples cause is the longer of two times: their total excess over
+///    the time of a typical sample, and the time in which the consumer waited for a single batch
+///    while all later batches were [complete](Stats::straggler_wait). The time that workers [waited
+///    for a core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the
+///    average number of bytes. Smaller samples that were slow at the same moment on several workers
+///    do not count, because the samples themselves are not the cause.
 /// 4. The copy stream is busy at least 80% of the time: [`Copy`](Bottleneck::Copy). The same limit
 ///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
 ///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).
-/// 5. Busy at least 75%: the stage that takes the most time. Reading is
-///    [`Read`](Bottleneck::Read), or [`Network`](Bottleneck::Network) if the source is in a store,
-///    and writing is [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are
-///    [`Workers`](Bottleneck::Workers) if there are fewer workers than 15/16 of the cores and the workers hardly
-///    wait for a core. Otherwise, they are [`Decode`](Bottleneck::Decode),
+/// 5. Busy at least 75%: the stage that takes the most time. Reading is [`Read`](Bottleneck::Read),
+///    or [`Network`](Bottleneck::Network) if the source is in a store, and writing is
+///    [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are
+///    [`Workers`](Bottleneck::Workers) if there are fewer workers than 15/16 of the cores and the
+///    workers hardly ever wait for a core. Otherwise, they are [`Decode`](Bottleneck::Decode),
 ///    [`Transform`](Bottleneck::Transform) and [`Field`](Bottleneck::Field).
 /// 6. At least half of the wait is for the first batches of two or more epochs:
 ///    [`EpochStart`](Bottleneck::EpochStart).
@@ -71,7 +72,8 @@ pub struct Verdict {
     /// Fraction of time in which the consumer waited, from 0 to 1, as the rules define it.
     pub wait_fraction: f64,
     /// Speed-up of the training loop, as a factor, if the consumer never waited. No advice in the
-    /// text promises more than this factor. `None` if the step takes almost no time.
+    /// text promises more than this factor. `None` if the consumer waited at least 98% of the time,
+    /// because the step then takes almost no time.
     pub max_speedup: Option<f64>,
     /// A short headline, followed by one line for each piece of evidence and advice. Each of these
     /// lines begins with `- `.
@@ -204,7 +206,8 @@ impl Evidence<'_> {
         self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
-    /// Returns `None` if the first batches of epochs cause only a small fraction of the wait.
+    /// Returns `None` if the first batches of epochs cause only a small fraction of the wait, if
+    /// the wait itself is short, or if only one epoch has delivered batches.
     fn epoch_start_line(&self) -> Option<String> {
         let Evidence { stats, wait_fraction, .. } = self;
         let share = ratio(stats.start_wait_seconds, stats.waited_seconds);
@@ -381,8 +384,8 @@ impl Evidence<'_> {
         let (bottleneck, headline) = match stage_kind {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
-            // More threads do not help if threads are already waiting for a core. An automatic number
-            // of workers may leave one core of 16 to other threads.
+            // More threads do not help if threads are already waiting for a core. An automatic
+            // number of workers may reserve one core of 16 for other threads.
             _ if 16 * stats.workers < 15 * stats.cores && self.delay_fraction() < MAX_DELAY_FRACTION => {
                 (Bottleneck::Workers, "limited by the number of workers".into())
             }
@@ -423,8 +426,8 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {half_time_speedup:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // The speed-up is an average. It is greater for small crops, and whole images
-                    // have none.
+                    // The speed-up is an average. Small crops gain more, and whole images gain
+                    // nothing.
                     let speedup = self.limit_speedup(1.0 / (1.0 - share * plain_fraction * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{}% of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \

@@ -336,7 +336,7 @@ fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |max: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Cubed, so that values are often small. The range includes impossible values.
+        // The cube makes small values more frequent. The range includes impossible values.
         max * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
