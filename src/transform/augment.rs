@@ -23,9 +23,9 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// assert_eq!(augment.output_size().width, 224);
 /// ```
 ///
-/// Images are resized with an antialiased bilinear filter: a triangle that widens as the image
-/// shrinks, as in Pillow and in torchvision with `antialias=True`. To select a different filter,
-/// call [`interpolation`](Augment::interpolation) and [`antialias`](Augment::antialias).
+/// By default, images are resized with an antialiased bilinear filter: a triangle that widens as
+/// the image shrinks, as in Pillow and in torchvision with `antialias=True`. To select a different
+/// filter, call [`interpolation`](Augment::interpolation) and [`antialias`](Augment::antialias).
 ///
 /// [Masks, boxes and points](crate::field) of a sample are transformed together with its image.
 ///
@@ -44,7 +44,8 @@ pub struct Augment {
 impl Augment {
     /// Crops a random box, resizes it to `side` by `side` pixels, and flips it left to right with
     /// probability 0.5. The box covers 0.08 to 1 of the image's area, with an aspect ratio of 3/4
-    /// to 4/3. Equals torchvision's `RandomResizedCrop(side)` followed by `RandomHorizontalFlip()`.
+    /// to 4/3, unless the image is too narrow for such a box. Equals torchvision's
+    /// `RandomResizedCrop(side)` followed by `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::begin(Setting::Train { side })
     }
@@ -57,7 +58,8 @@ impl Augment {
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. A sample fails if its image is smaller. torchvision pads such images.
+    /// `CenterCrop(side)`. If the image is smaller, the sample fails, while torchvision pads the
+    /// image.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
@@ -78,9 +80,10 @@ impl Augment {
     }
 
     /// Resizes the shorter side to a random length from `low` to `high - 1`, then crops a random
-    /// area of `side` by `side` pixels. Smaller images are padded on the right and at the bottom
-    /// with the [fill color](Augment::fill). Equals `RandomResize`, `PadIfSmaller` and `RandomCrop`
-    /// of torchvision's reference training for segmentation.
+    /// area of `side` by `side` pixels. If the resized image is smaller than `side` along an axis,
+    /// it is padded on the right or at the bottom with the [fill color](Augment::fill). Equals
+    /// `RandomResize`, `PadIfSmaller` and `RandomCrop` of torchvision's reference training for
+    /// segmentation.
     pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
         Self::begin(Setting::RandomResize { side, low, high })
     }
@@ -88,7 +91,7 @@ impl Augment {
     /// Resizes the shorter side to one of `sides`, chosen at random for each sample, or to less if
     /// the longer side would exceed `longest`. Equals torchvision's
     /// `RandomShortestSize(sides, longest)`. The output has `longest` by `longest` pixels. The
-    /// image, mirrored or not, is in the upper left corner, and the rest has the [fill
+    /// image is in the upper left corner, even after a flip. Other pixels have the [fill
     /// color](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
@@ -114,8 +117,8 @@ impl Augment {
         Self::begin(Setting::PassThrough { size: Sides { height, width } })
     }
 
-    /// Keeps each image at its original size, in the upper left corner of an output of `width` by
-    /// `height` pixels, even if it is mirrored. The rest of the output has the [fill
+    /// Copies each image at its original size to the upper left corner of an output of `width` by
+    /// `height` pixels. The image is in this corner even after a flip. Other pixels have the [fill
     /// color](Augment::fill). [`BatchInfo::image_areas`](crate::BatchInfo::image_areas) returns the
     /// size of each image. A sample fails if its image is larger than the output, unless
     /// [`shrink_larger`](Augment::shrink_larger) is set.
@@ -138,19 +141,22 @@ impl Augment {
     }
 
     /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
-    /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
+    /// ratio, and centers the image in the output. Other pixels have the [fill
+    /// color](Augment::fill).
     ///
-    /// The size and position equal Ultralytics' `LetterBox((height, width))`. The image spans the
-    /// output along at least one axis. Its length along the other axis is rounded half to even. If
-    /// the padding is odd, the extra pixel is on the right or at the bottom.
+    /// The size and position equal Ultralytics' `LetterBox((height, width))`, except that no side
+    /// of a thin image becomes 0. The image spans the output along at least one axis. Its length
+    /// along the other axis is rounded half to even. If the padding is odd, the extra pixel is on
+    /// the right or at the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
     /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
-    /// multiplied by a factor that is drawn uniformly from `low` to `high`. A random area of a
-    /// larger image is cropped. A smaller image is placed in the upper left corner, and the rest of
-    /// the output has the [fill color](Augment::fill).
+    /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the resized image is
+    /// larger than the output along an axis, a random section is cropped. If it is smaller, it
+    /// begins at the left or upper edge of the output, before flips, and other pixels have the
+    /// [fill color](Augment::fill).
     ///
     /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by `FixedSizeCrop`
     /// from torchvision's reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data
@@ -168,7 +174,8 @@ impl Augment {
     /// times as long as the corresponding side of the image, and its width / height is 0.5 to 2. A
     /// crop is accepted if it contains the center of at least one box, and if its intersection over
     /// union with such a box reaches the threshold. If no crop is accepted, a new threshold is
-    /// drawn. Without boxes, the whole image is used.
+    /// drawn. The whole image is used if there are no boxes, or if 100 thresholds result in no
+    /// crop.
     ///
     /// Boxes with a center outside the crop are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
@@ -178,17 +185,18 @@ impl Augment {
 
     /// With the given probability, places the image at a random position on a larger canvas, and
     /// crops the canvas instead of the image. Equals torchvision's
-    /// `RandomZoomOut(side_range=(low, high), p=probability)` before `RandomIoUCrop`. The canvas is
-    /// `low` to `high` times as wide and as high as the image, with the [fill color](Augment::fill)
-    /// around it. The position of the image in the output is rounded to whole pixels. Only for
+    /// `RandomZoomOut(side_range=(low, high), p=probability)` before `RandomIoUCrop`. Width and
+    /// height of the canvas are the sides of the image times a factor that is drawn uniformly from
+    /// `low` to `high`. The canvas around the image has the [fill color](Augment::fill). The
+    /// position of the image in the output is rounded to whole pixels. Only for
     /// [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
-    /// Sets the color (red, green, blue) of the part of the output that the image does not cover.
-    /// The default is black. Only crops that can leave a part uncovered support this option:
+    /// Sets the color (red, green, blue) of output pixels that the image does not cover. The
+    /// default is black. Only crops that can leave pixels uncovered support this option:
     /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
     /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
     /// [`shortest_size`](Augment::shortest_size) and [`pad_to`](Augment::pad_to).
@@ -209,7 +217,7 @@ impl Augment {
 
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop). With [`Border::Reflect`] and [`Border::Symmetric`], a
-    /// sample fails if its image has fewer pixels than the border mirrors.
+    /// sample fails if its image has too few rows or columns for the border to mirror.
     ///
     /// All borders except the constant one repeat image pixels. Annotations cannot be repeated, so
     /// a loader with a mask, boxes or any other field that is transformed with the image accepts
@@ -248,9 +256,9 @@ impl Augment {
     /// each axis for a bilinear filter and four for a bicubic filter. This setting also applies to
     /// maps of floats. [`Interpolation::Nearest`] is never antialiased.
     ///
-    /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
-    /// `tf.image.resize`. Their bicubic filters differ: the parameter of the cubic is -0.5 in
-    /// TensorFlow and -0.75 in PyTorch.
+    /// `antialias(false)` corresponds to torchvision's `antialias=False`, and to the default of
+    /// TensorFlow's `tf.image.resize`. The bicubic filters differ: the parameter of the cubic is
+    /// -0.75 in torchvision and here, and -0.5 in TensorFlow.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -264,8 +272,9 @@ impl Augment {
         self.then(Setting::Antialias { on: is_on })
     }
 
-    /// Replaces this augmentation with `augment` in epoch `epoch` and later epochs. Each call must
-    /// pass a later epoch than the previous call.
+    /// Replaces this augmentation with `augment` in epoch `epoch` and later epochs. `epoch` must be
+    /// greater than 0 and greater than the epoch of the previous call. `augment` must not itself
+    /// contain a `from_epoch`.
     ///
     /// The augmentation of a sample still depends only on the seed, the epoch and the sample, not
     /// on prefetching or resuming. If the output sizes differ, the shape of the batches changes
@@ -290,8 +299,9 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// Returns the augmentation for `epoch`: the last one that [`from_epoch`](Augment::from_epoch)
-    /// added for this or an earlier epoch, or `self` if there is none.
+    /// Returns the augmentation for `epoch`: the last augmentation that
+    /// [`from_epoch`](Augment::from_epoch) added for this or an earlier epoch, or `self` if there
+    /// is no such augmentation.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
@@ -319,8 +329,8 @@ impl Augment {
     }
 
     /// Sets the probability that left and right are flipped. The default is 0.5 for
-    /// [`Augment::train`], and 0 otherwise. A flip costs no time, because the resize writes each
-    /// row in reverse.
+    /// [`Augment::train`], and 0 for other crops. A [preset](Augment::preset) may set this option.
+    /// The resize performs the flip, so a flip costs almost no additional time.
     #[must_use]
     pub fn flip(self, probability: f64) -> Self {
         self.then(Setting::Flip { probability })
@@ -332,9 +342,9 @@ impl Augment {
         self.then(Setting::VerticalFlip { probability })
     }
 
-    /// Mixes each sample of a finished batch with the previous sample. By default, batches are not
-    /// mixed. [`BatchInfo::mixing`](crate::BatchInfo::mixing) returns the weight with which to mix
-    /// the labels.
+    /// Mixes each sample of a finished batch with the previous sample, and the first sample with
+    /// the last. By default, batches are not mixed. [`BatchInfo::mixing`](crate::BatchInfo::mixing)
+    /// returns the weight with which to mix the labels.
     ///
     /// The loader must deliver [`soft_labels`](crate::Loader::soft_labels), which are mixed like
     /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)). No
@@ -357,9 +367,9 @@ impl Augment {
     /// [`at_epoch`](Augment::at_epoch).
     ///
     /// Draws from `rng` in this order: crop, flip, vertical flip, erasing, then the pixel effects
-    /// in the order in which they were added. Disabled options draw nothing.
-    /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. [`mosaic`](Augment::mosaic)
-    /// and [`copy_paste`](Augment::copy_paste) do not affect the plan.
+    /// in the order in which they were added. Options that are not set, and flips with probability
+    /// 0, draw nothing. For [`iou_crop`](Augment::iou_crop), the sample has no boxes.
+    /// [`mosaic`](Augment::mosaic) and [`copy_paste`](Augment::copy_paste) do not affect the plan.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the image is empty, or if the crop does not support its size,

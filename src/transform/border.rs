@@ -37,7 +37,8 @@ impl Border {
         }
     }
 
-    /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
+    /// Returns the index of the pixel that is repeated at `index`. The image covers the indices
+    /// `start..start + length`, which include the result.
     fn source_index(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped_edge = usize::from(self == Border::Reflect);
@@ -49,9 +50,9 @@ impl Border {
         }
     }
 
-    /// Fills the border around `image_area`, an area of an RGB image of size `output`. Pixels are
-    /// repeated only beyond the edges of the source image, so flips before or after filling give
-    /// the same result.
+    /// Fills the border around `image_area`, an area of an RGB image of size `output`. A constant
+    /// border is not written, because the resize fills it. Both ends of an axis are treated alike,
+    /// so a flip before or after filling has the same result.
     pub(super) fn extend(self, image: &mut [u8], image_area: Rect, output: Size) {
         if self == Border::Constant || image_area.size() == output {
             return;

@@ -33,7 +33,7 @@ pub(super) type Interval = [f64; 2];
 /// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each try draws the fraction of
 /// the image's area uniformly from `scale`, and the aspect ratio (width / height) log-uniformly
 /// from `ratio`. If ten boxes do not fit into the image, returns the largest centered box with an
-/// allowed ratio. Draws two numbers per try, and two for the position.
+/// allowed ratio. Draws two numbers per try, and two for the position of a box that fits.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -85,7 +85,7 @@ pub(crate) fn resized_by_shorter_side(size: Size, side: u32) -> Size {
 }
 
 /// Returns the smallest size with the aspect ratio of `size` that covers `output`, rounded half to
-/// even.
+/// even. A side of more than 65,535 pixels is an error.
 pub(super) fn covering_size(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
@@ -106,8 +106,9 @@ pub(super) fn covering_size(size: Size, output: Size) -> Result<Size> {
     Ok(resized)
 }
 
-/// Returns the largest size with the aspect ratio of `size` that fits into `output`, rounded down
-/// as in torchvision's `Resize(size=None, max_size=side)`.
+/// Returns the largest size with the aspect ratio of `size` that fits into `output`. The size is
+/// rounded down as in torchvision's `Resize(size=None, max_size=side)`, except that no side becomes
+/// 0.
 pub(super) fn fitted_size(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let shorter = |product: u64, divisor: u64| (product / divisor).max(1) as u32;
@@ -142,8 +143,8 @@ pub(super) fn jittered_size(size: Size, output: Size, factors: Interval, max_sid
 }
 
 /// Draws the box of `FixedSizeCrop` in torchvision's reference training. Along an axis where `size`
-/// exceeds `output`, the box is a random section of the output's length. Along any other axis, it
-/// is the whole image. Draws one number for both axes.
+/// exceeds `output`, the box is a random section of the output's length. Along any other axis, the
+/// box spans the whole image. Draws one number for both axes.
 pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let position = rng.unit();
     let span = |length: u32, output_side: u32| {
@@ -198,7 +199,7 @@ pub(super) fn source_window(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
-/// filter width around it, clipped to the image.
+/// filter width on each side, clipped to the image.
 pub(super) fn support_region(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = resampling.support() * resampling.filter_scale(length / f64::from(outputs));

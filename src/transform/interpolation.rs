@@ -6,8 +6,8 @@
 /// off.
 ///
 /// The antialiased [`Bilinear`](Interpolation::Bilinear) filter is the fastest of the antialiased
-/// filters, and the only filter that devices support. With any other filter, the worker threads
-/// decode and resize all images.
+/// filters, and the only filter that devices support. With any other filter, or without
+/// antialiasing, the worker threads decode and resize all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -50,8 +50,8 @@ impl Interpolation {
         }
     }
 
-    /// Returns whether the horizontal pass is first, as in Pillow and PyTorch. The order affects
-    /// the pixels, because each pass rounds values and clamps them to 0 to 255.
+    /// Returns whether the resize runs the horizontal pass first, as in Pillow and PyTorch. The
+    /// order affects the pixels, because each pass rounds values and clamps them to 0 to 255.
     pub(super) fn resizes_horizontally_first(self) -> bool {
         matches!(self, Interpolation::BilinearExact | Interpolation::Bicubic | Interpolation::Lanczos)
     }

@@ -5,7 +5,8 @@ use crate::decode::{Rect, Size};
 use crate::sampler::Rng;
 use crate::transform::geometry::contains_center;
 
-/// Thresholds of the intersection over union of a crop with a box. 1 selects the whole image.
+/// Thresholds of the intersection over union of a crop with a box. The threshold 1 selects the
+/// whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
 const MAX_CROPS: usize = 40;
@@ -15,9 +16,9 @@ const MAX_CROPS: usize = 40;
 /// are expected to reach the limit.
 const MAX_THRESHOLDS: usize = 100;
 
-/// Draws a crop of an image of `size`, or `None` for the whole image. Each of `boxes` is (x1, y1,
-/// x2, y2). Draws one number per threshold, two for the size of each crop, and two for its position
-/// if its aspect ratio is allowed. Without boxes, draws nothing.
+/// Draws a crop of an image of `size`, or returns `None` for the whole image. Each of `boxes` is
+/// (x1, y1, x2, y2). Draws one number per threshold, two for the size of each crop, and two for its
+/// position if its aspect ratio is allowed. Without boxes, draws nothing.
 pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
     if boxes.is_empty() {
         return None;

@@ -67,8 +67,8 @@ impl Mix {
         Ok(())
     }
 
-    /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed. `size` is
-    /// the size of the images in the batch.
+    /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if the batch is not mixed.
+    /// `size` is the size of the images in the batch.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
         // A different seed makes these numbers independent of the numbers of sample `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
@@ -88,8 +88,8 @@ impl Mix {
 }
 
 /// Parameters for mixing the images and labels of one batch. A mixed label assigns `weight` to the
-/// sample's own class, and `1 - weight` to the class of the sample that is mixed in (its
-/// [`partner`](Mixing::partner)).
+/// sample's own class, and `1 - weight` to the class of the sample that is mixed into it
+/// ([`Mixing::partner`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// Weight of the sample itself, from 0 to 1. Torchvision calls it `lam`.
@@ -121,8 +121,8 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cutmix_area: Some(rect) }
 }
 
-/// Draws from Beta(`alpha`, `alpha`), which is X / (X + Y) for gamma variates X and Y. They
-/// underflow if `alpha` is tiny, so only their logarithms are used.
+/// Draws from Beta(`alpha`, `alpha`), which is X / (X + Y) for gamma variates X and Y. Gamma
+/// variates underflow if `alpha` is tiny, so only their logarithms are used.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())

@@ -18,12 +18,12 @@ pub(crate) const TILES: usize = 4;
 /// a canvas that is twice as wide and twice as high as the output. The canvas is then scaled and
 /// shifted at random, and the output is cropped from it. The result equals Ultralytics' `Mosaic`
 /// followed by `RandomPerspective` without rotation and shear, with two differences: each image is
-/// resized only once, and its position is rounded to whole pixels.
+/// resized only once, and its size and position are rounded differently.
 ///
 /// The sample's own image is to the upper left of the point. The other three samples are drawn with
-/// replacement from the samples of the epoch, so they respect its [subset](crate::Loader::subset)
-/// and weights. The draws depend only on the seed, the epoch and the sample, not on the workers,
-/// the ranks or the batch size.
+/// replacement from the samples of the epoch, so the loader's [subset](crate::Loader::subset) and
+/// weights also apply to these samples. The draws depend only on the seed, the epoch and the
+/// sample, not on the workers, the ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
@@ -45,16 +45,16 @@ impl Mosaic {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
 
-    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples are
-    /// cropped by the first step of the [`Augment`](crate::Augment).
+    /// Sets the probability that a sample becomes a mosaic. The default is 1. The first step of the
+    /// [`Augment`](crate::Augment) crops all other samples.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Sets the range of the scale, which is drawn uniformly from `low` to `high`. The default is
-    /// 0.5 to 1.5.
+    /// Sets the range of the scale of the mosaic. The scale is drawn uniformly from `low` to
+    /// `high`. The default is 0.5 to 1.5, and the maximum is 10.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
@@ -85,10 +85,12 @@ impl Mosaic {
         Ok(())
     }
 
-    /// Draws the mosaic of a sample, or `None` if the sample does not become one. `len` is the
-    /// number of samples in the epoch.
+    /// Draws the mosaic of a sample, or returns `None` if the sample does not become a mosaic. The
+    /// first argument is the seed, the variant and the index of the sample. `len` is the number of
+    /// samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
-        // A separate generator keeps all other random numbers of the sample the same.
+        // With a separate generator, the mosaic does not change the other random numbers of the
+        // sample.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -124,8 +126,8 @@ struct Span {
 }
 
 impl Tiling {
-    /// Plans one of the four images. `tile` numbers the images in row-major order. An invisible
-    /// image has an empty target.
+    /// Plans one of the four images. `tile` numbers the images in row-major order. `size` is the
+    /// size of the image. If no pixel of the image is visible, the target is empty.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
         let fitted_size = geometry::fitted_size(size, output);
         let horizontal = self.span(0, fitted_size.width, output.width, tile % 2 == 1);
@@ -141,9 +143,10 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
-    /// Places an image along an axis. If `is_after` is true, the image begins at the point where
-    /// the images meet; if it is false, the image ends there. `length` is the length of the image
-    /// in canvas pixels, and `side` is the length of the output.
+    /// Places an image along an axis (0 is horizontal). If `is_after` is true, the image begins at
+    /// the point where the images meet. If `is_after` is false, the image ends at this point.
+    /// `length` is the length of the image in canvas pixels, and `side` is the length of the
+    /// output.
     fn span(&self, axis: usize, length: u32, side: u32, is_after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;

@@ -9,10 +9,11 @@ const MAX_MARGIN: u32 = 64;
 /// Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules
 /// equal `SimpleCopyPaste` in torchvision's reference training.
 ///
-/// The source sample is drawn from the samples of the epoch. The [`Augment`](crate::Augment) crops
-/// and flips it with separate random numbers. If n of its objects remain after the crop, n draws
-/// with replacement select the objects to paste. All draws depend only on the seed, the epoch and
-/// the sample, not on the workers, the ranks or the batch size.
+/// The sample that provides the objects is drawn from the samples of the epoch. The
+/// [`Augment`](crate::Augment) crops and flips this sample with separate random numbers. If n of
+/// its objects remain after the crop, n draws with replacement select the objects to paste. The
+/// random numbers depend only on the seed, the epoch and the sample, not on the workers, the ranks
+/// or the batch size.
 ///
 /// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
@@ -67,10 +68,12 @@ impl CopyPaste {
         Ok(())
     }
 
-    /// Draws the sample whose objects are pasted, or `None` if nothing is pasted. `len` is the
-    /// number of samples in the epoch.
+    /// Draws the sample that provides the objects, or returns `None` if nothing is pasted. The
+    /// first argument is the seed, the variant and the index of the sample that the objects are
+    /// pasted into. `len` is the number of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
-        // A separate generator keeps all other random numbers of the sample the same.
+        // With a separate generator, copy-paste does not change the other random numbers of the
+        // sample.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -120,7 +123,7 @@ mod tests {
         let mean = pastes.iter().map(|pasting| pasting.partner[0] as f64).sum::<f64>() / pastes.len() as f64;
         assert!((mean - 499.5).abs() < 25.0 && pastes.iter().all(|pasting| pasting.partner[0] < 1000));
         assert!(some.draw((7, 3, 0), 0).is_none());
-        // Each of n objects is left out with probability (1 - 1/n)^n.
+        // Each of n objects is not chosen with probability (1 - 1/n)^n.
         let (mut chosen, mut counts) = (Vec::new(), [0; 4]);
         for sample in 0..4000 {
             Pasting::choose_objects(4, &Rng::new(1, 2, sample), &mut chosen);

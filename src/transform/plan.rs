@@ -12,7 +12,7 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// 1. The area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
 /// 2. A section of the resized area, which begins at [`offset`](Plan::offset), is copied to the
 ///    area [`target`](Plan::target) of the output.
-/// 3. The rest of the output is filled.
+/// 3. The output outside the target is filled with the fill color or with a border.
 /// 4. The output is mirrored.
 /// 5. Geometric operations such as a rotation move the pixels of the output.
 ///
@@ -65,7 +65,8 @@ pub struct Plan {
 pub struct ClippedBox {
     /// (x1, y1, x2, y2) in pixels of the output.
     pub corners: [f64; 4],
-    /// Fraction of the box's area that remains, 0 to 1.
+    /// Fraction of the box's area that remains, from 0 to 1. A geometric operation multiplies this
+    /// fraction by the fraction of the moved box that is inside the output.
     pub visible_fraction: f64,
 }
 
@@ -149,7 +150,8 @@ impl Plan {
         self.oriented.frame(declared)
     }
 
-    /// Returns the number of output pixels per source pixel, horizontally and vertically.
+    /// Returns the number of output pixels per source pixel, horizontally and vertically, before
+    /// geometric operations.
     pub fn scale(&self) -> (f64, f64) {
         let ratio = |resized: u32, crop: u32| f64::from(resized) / f64::from(crop);
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
@@ -169,8 +171,9 @@ impl Plan {
         )
     }
 
-    /// Returns the columns and rows that the resize maps to the target, relative to the corner of
-    /// the region. Returns `None` if the window is empty.
+    /// Returns the columns and the rows that the resize maps to the target, each as (start, end),
+    /// relative to the upper left corner of the region. Returns `None` if the window is empty or
+    /// not finite.
     pub(crate) fn source_spans(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let clip_span = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -183,8 +186,8 @@ impl Plan {
         (is_finite && columns.0 < columns.1 && rows.0 < rows.1).then_some((columns, rows))
     }
 
-    /// Runs the effects on pixels, such as color jitter, on the resized image, which must have the
-    /// size of the output.
+    /// Runs the effects on pixels, such as color jitter. `image` is the resized image, and must
+    /// have the size of the output.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.effects.run(image);
     }
@@ -268,8 +271,9 @@ impl Plan {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
-    /// Returns the source pixel that the output shows at (`x`, `y`), after all geometric
-    /// operations, using nearest-neighbor sampling. Returns `None` for the fill color or border.
+    /// Returns the column and row of the source pixel that the output shows at (`x`, `y`), after
+    /// all geometric operations, using nearest-neighbor sampling. Returns `None` if the output
+    /// shows the fill color or a border there.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.effects.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
@@ -277,14 +281,15 @@ impl Plan {
     }
 
     /// Applies the geometric operations to a plane of the output with `channels` values per pixel,
-    /// using nearest-neighbor sampling. Pixels with a source outside the plane get the values of
-    /// `fill`, repeated to the number of channels.
+    /// using nearest-neighbor sampling. An output pixel whose source is outside the plane gets the
+    /// values of `fill`, which are repeated if there are more channels. `copy` is scratch memory.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
         self.effects.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
     /// Applies the geometric operations to a map with `channels` values per pixel, with the same
-    /// interpolation as for the image.
+    /// interpolation as for the image. `fill` is the value outside the map, and `copy` is scratch
+    /// memory.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.effects.warps() {
             if warp.is_bilinear() {
@@ -295,9 +300,9 @@ impl Plan {
         }
     }
 
-    /// Applies the geometric operations to an optical flow, the displacement (right, down) of each
-    /// pixel. [`warp_floats`](Plan::warp_floats) must already have moved the displacements to their
-    /// new pixels. Displacements of filled pixels do not change.
+    /// Applies the geometric operations to an optical flow: the displacement (right, down) of each
+    /// pixel of the output. [`warp_floats`](Plan::warp_floats) must already have moved the
+    /// displacements to their new pixels. Displacements of filled pixels do not change.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;
@@ -350,8 +355,8 @@ impl Plan {
     }
 
     /// Returns the column of the image that column `x` of the output shows, using nearest-neighbor
-    /// sampling. Returns `None` for the fill color or border. Unlike [`pixel`](Plan::pixel), this
-    /// method ignores geometric operations.
+    /// sampling. Returns `None` if the column is outside the area that shows the image. Unlike
+    /// [`pixel`](Plan::pixel), this method ignores geometric operations.
     ///
     /// The rounding equals torchvision's for masks (`InterpolationMode.NEAREST`): column `i` of the
     /// resized image shows column `floor(i * (from / to))` of the source, where `from` and `to` are
@@ -369,9 +374,10 @@ impl Plan {
     }
 }
 
-/// Maps `position` of the output back to the image, along one axis. The target is (`target`,
-/// `length`) and the crop is (`start`, `from`), each as start and length. `to` is the length of the
-/// resized crop, and `offset` is the start of the target's section in the resized crop.
+/// Maps `position` of the output back to the image, along one axis. `output` is the length of the
+/// output. The target begins at `target` and has the length `length`. The crop begins at `start`
+/// and has the length `from`. `to` is the length of the resized crop, and `offset` is the start of
+/// the target's section in the resized crop. Returns `None` outside the target.
 fn nearest(
     position: u32,
     output: u32,

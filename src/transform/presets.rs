@@ -25,7 +25,8 @@ pub(super) const NAMES: [&str; 16] = [
     "segmentation",
 ];
 
-/// The ImageNet mean color, which torchvision's detection reference uses as the fill color.
+/// The mean color of ImageNet, which is the fill color in torchvision's reference training for
+/// detection.
 const MEAN_COLOR: [u8; 3] = [123, 117, 104];
 
 impl Augment {

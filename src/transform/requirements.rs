@@ -85,8 +85,8 @@ impl Augment {
         self.all_augments().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Returns the number of bytes that the effects on pixels need for a sample, in addition to its
-    /// image.
+    /// Returns the maximum number of bytes of scratch memory that the effects on pixels of a sample
+    /// use, in all epochs.
     pub(crate) fn effects_memory(&self) -> u64 {
         let bytes = |augment: &Augment| {
             let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());

@@ -136,8 +136,8 @@ impl Settings {
         }
     }
 
-    /// Adds an operation. Random erasing is the only operation on values, and a sample has at most
-    /// one erased rectangle, so a second one replaces the first.
+    /// Adds an operation. Random erasing is the only operation on values. A sample has at most one
+    /// erased rectangle, so a second random erasing replaces the first.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));

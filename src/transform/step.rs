@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for StepVisitor {
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> std::result::Result<Step, A::Error> {
         let (name, arguments) = data.variant::<String>()?;
-        // Checkpoints may contain an earlier name.
+        // Checkpoints may contain `output`, the earlier name of `with_output_size`.
         let name = if name == "output" { "with_output_size".to_owned() } else { name };
         let is_op = Op::NAMES.contains(&&*name);
         let call = EnumAccessDeserializer::new(NamedCall(name, arguments));

@@ -5,8 +5,8 @@ use crate::transform::Augment;
 use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
-    /// Jitters the colors after the resize. By default, colors are not jittered. Every call adds
-    /// one more jitter.
+    /// Jitters the colors after the resize. By default, colors are not jittered. Each call adds a
+    /// jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
@@ -42,8 +42,8 @@ impl Augment {
     }
 
     /// With the given probability, moves each corner inward by random distances, up to `scale`
-    /// times half the width and height. Uses bilinear interpolation. Equals torchvision's
-    /// `RandomPerspective(scale, probability)`.
+    /// times half the width and height. Uses bilinear interpolation and a black background. Equals
+    /// torchvision's `RandomPerspective(scale, probability)`.
     #[must_use]
     pub fn perspective(self, scale: f64, probability: f64) -> Self {
         self.with(Perspective { scale, probability })

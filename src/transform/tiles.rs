@@ -53,7 +53,7 @@ impl Augment {
     /// change the image as a whole.
     ///
     /// The loader needs exactly one field of [`Boxes`](crate::field::Boxes), and this field must
-    /// have [masks](crate::field::Boxes::masks). In the field, the pasted objects, with their
+    /// have [masks](crate::field::Boxes::masks). In this field, the pasted objects, with their
     /// boxes, columns, masks and points, come after the sample's own objects. Pasted objects hide
     /// the pixels behind them:
     ///
@@ -62,9 +62,9 @@ impl Augment {
     ///   [`min_size`](crate::field::Boxes::min_size), or if the remaining fraction is less than
     ///   [`min_visible`](crate::field::Boxes::min_visible). This fraction is the share of the
     ///   object's box inside the crop, multiplied by the share of its mask that is not covered.
-    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. If it loses none,
-    ///   the box stays the same.
-    /// - Points stay the same.
+    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. The boxes of other
+    ///   objects stay the same.
+    /// - The points of the sample's own objects stay the same, even where the objects are covered.
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the values of the other sample.
     ///
     /// Fields that do not depend on the image come from the sample itself. A loader rejects labels
@@ -85,8 +85,9 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// Draws the samples that are combined with this sample, or `None`. `sample` is the seed, the
-    /// variant and the index of the sample. `len` is the number of samples in the epoch.
+    /// Draws the samples that are combined with this sample, or returns `None` if no samples are
+    /// combined. `sample` is the seed, the variant and the index of the sample. `len` is the number
+    /// of samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))

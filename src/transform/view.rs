@@ -50,12 +50,16 @@ impl<'a> ImageMut<'a> {
     }
 
     /// Returns the rows from top to bottom, each with `width * 3` bytes.
+    ///
+    /// # Panics
+    /// If the width is 0.
     pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.data.chunks_exact_mut(self.size.width as usize * 3)
     }
 
-    /// Calls `edit` on a view of the area `area`. `buffer` must be at least as long as the area in
-    /// bytes.
+    /// Calls `edit` on the area `area`, which must be inside the image. Unless the area is the
+    /// whole image, `edit` receives a copy in `buffer`, which is copied back if `edit` succeeds.
+    /// `buffer` must have at least 3 bytes for each pixel of the area.
     pub(crate) fn edit_area(
         &mut self,
         area: Rect,

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
-/// Maximum size of the canvas, relative to the image.
+/// Maximum ratio of the canvas's sides to the sides of the image.
 const MAX_SCALE: f64 = 100.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,8 @@ impl Zoom {
     }
 
     /// Draws the area of the canvas that the image covers, and the size of the canvas. Draws one
-    /// number to decide whether to zoom out, one for the size and two for the position.
+    /// number to decide whether to zoom out. If so, draws one number for the size and two for the
+    /// position.
     fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
         if !rng.chance(self.probability) {
             return (Rect::full(size), size);
@@ -71,10 +72,11 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     Plan { requires_center: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Returns the section of an image in a crop of the canvas along one axis: its start and length in
-/// the image, and its start and length in the output, rounded to whole pixels. `image_start` and
-/// `image_length` are the start and length of the image on the canvas, and `crop_start` and
-/// `crop_length` the start and length of the crop.
+/// Returns the section of an image that a crop of the canvas contains, along one axis: its start
+/// and length in the image, and its start and length in the output, rounded to whole pixels. Both
+/// lengths are at least 1, even if the crop contains no pixel of the image. `image_start` and
+/// `image_length` are the start and length of the image on the canvas. `crop_start` and
+/// `crop_length` are the start and length of the crop. `output` is the length of the output.
 fn output_span(
     (image_start, image_length): (u32, u32),
     (crop_start, crop_length): (u32, u32),

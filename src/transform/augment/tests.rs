@@ -232,8 +232,8 @@ fn flips_have_the_configured_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// One call to each method of [`Augment`] that `random_effect!` does not declare, in the form that
-/// Python sends: name and arguments.
+/// One call to each constructor and setter of [`Augment`] that `random_effect!` does not declare,
+/// except `policy`. Python sends calls in this form: name and arguments.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"pad_to": [[24, 32]]}
