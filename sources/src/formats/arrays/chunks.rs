@@ -36,6 +36,7 @@ pub(super) struct Chunks {
     cache: Arc<ChunkCache>,
 }
 
+/// The decoded chunks of an array, keyed by their index in row-major order of the grid.
 #[derive(Default)]
 pub(super) struct ChunkCache {
     grants: Grants,
@@ -138,6 +139,8 @@ impl Chunks {
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(DEFAULT_CACHE_BYTES).max(chunk))
     }
 
+    /// Reads sample `index` into `out`, which has the size of a sample, in the byte order of the
+    /// file.
     pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, out: &mut [u8]) -> Result<()> {
         let (dims, chunk_shape, grid) = (&self.shape[1..], &self.chunk_shape[1..], &self.grid[1..]);
         let (chunk_row, row_in_chunk) = (index / self.chunk_shape[0], index % self.chunk_shape[0]);

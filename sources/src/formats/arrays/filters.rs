@@ -20,6 +20,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
+    /// `id` is the number of the filter in HDF5's registry, and `client` contains its parameters.
     pub(super) fn from_id(id: u16, client: &[u32]) -> Result<Self> {
         match id {
             1 => Ok(Filter::Deflate),

@@ -50,14 +50,14 @@ use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
 /// such as `train`, `val` or `test`, as in `train_images` or `x_test`. To select a split, append
 /// its name to the path: `pathmnist.npz/train`.
 ///
-/// **Checksums.** Opening an `.npz` archive verifies the checksums of its compressed arrays.
-/// Opening a local `.npz`, `.pt` or `.pth` archive also verifies the checksums of up to 256 MiB of
-/// uncompressed arrays.
+/// **Checksums.** Opening an `.npz` archive verifies the checksums of the compressed arrays that it
+/// loads. Opening a local `.npz`, `.pt` or `.pth` archive also verifies the checksums of up to 256
+/// MiB of uncompressed arrays.
 ///
 /// **Memory.** Local files are memory-mapped by default. Reading a sample accesses only the bytes
-/// of that sample, except in chunked HDF5 arrays. Opening an `.npz` archive decompresses its
-/// compressed arrays into memory, up to 4 GiB. The loader's memory plan does not include this
-/// memory. For large arrays, use `numpy.savez` instead of `savez_compressed`.
+/// of that sample, except in chunked HDF5 arrays. Opening an `.npz` archive decompresses the
+/// selected compressed arrays into memory, up to 4 GiB. The loader's memory plan does not include
+/// this memory. For large arrays, use `numpy.savez` instead of `savez_compressed`.
 ///
 /// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
 /// to the byte order of this machine.
@@ -227,6 +227,8 @@ impl Arrays {
     }
 }
 
+/// Selects the arrays of a split. If the user has listed columns, selects only these arrays, and
+/// arrays that may contain the labels or the images.
 fn select_arrays(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
     let mut selected = splits::select_split_arrays(names, part)?;
     if let Some(columns) = &choice.columns {
@@ -291,6 +293,8 @@ fn read_columns(file: &Arc<OpenFile>, kind: &str, name: &str, selector: ArraySel
     }
 }
 
+/// Returns the number of samples. Fails if a column is not supported, if the columns have different
+/// numbers of samples, or if there are no samples.
 fn check_columns(columns: &[Column]) -> Result<usize> {
     let Some(len) = columns.first().and_then(Column::len) else {
         return Err(Error::in_source(

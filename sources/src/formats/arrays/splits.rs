@@ -13,7 +13,7 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
 
 /// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
 /// array, and its name without the split. If any array name contains no split, the dataset has no
-/// splits: requesting one is an error, and all arrays are selected.
+/// splits. In this case, all arrays are selected, and requesting a split is an error.
 pub(super) fn select_split_arrays(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();

@@ -54,9 +54,9 @@ struct Archive<'a> {
 
 impl Archive<'_> {
     /// Returns the name and the ID of each array. In a dict, the key is the name. A single tensor
-    /// is called `image`. In a tuple or list, `image` is the tensor with more than two axes, and
-    /// `label` is the tensor with one axis or the list, provided that there is only one candidate.
-    /// All other items are named by their index.
+    /// is called `image`. In a tuple or list, a tensor is called `image` if it is the only one with
+    /// more than two axes. A tensor with one axis, or a list, is called `label` if it is the only
+    /// such item. All other items are named by their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

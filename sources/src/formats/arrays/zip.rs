@@ -11,6 +11,7 @@ use crate::machine::bytes::Bytes;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Member {
     pub(super) name: String,
+    /// Offset of the member's data in the archive, in bytes.
     pub(super) offset: u64,
     pub(super) compressed_len: u64,
     pub(super) len: u64,
@@ -192,6 +193,7 @@ impl Archive<'_> {
         Ok(Cow::Owned(try_copy(self.bytes.get(offset, len as usize, &mut Vec::new())?)?))
     }
 
+    /// Returns the offset and the size of the directory, in bytes.
     fn find_directory(&self) -> Result<(u64, u64)> {
         let len = self.bytes.len();
         let tail_start = len.saturating_sub(MAX_END_BYTES);

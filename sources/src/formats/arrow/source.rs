@@ -30,7 +30,7 @@ const SPLITS_FILE: &str = "dataset_dict.json";
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | images (the `Image` feature, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
+/// | images (the `Image` feature, or bytes in a supported format), preferably `image` | the image: `jpg`, `png`, ... |
 /// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the class names |
 /// | other images, such as masks | `<column>.png` or a different format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |
@@ -58,7 +58,7 @@ const SPLITS_FILE: &str = "dataset_dict.json";
 pub struct Arrow {
     kind: &'static str,
     files: Files<Batches>,
-    /// All columns, with structs split into one column per field.
+    /// All columns. Structs other than files are split into one column per field.
     fields: Vec<Field>,
     forms: Vec<Option<Form>>,
     columns: Columns,
@@ -89,6 +89,7 @@ impl Batches {
         self.batch_starts[self.batches.len()]
     }
 
+    /// Returns the batch that contains `row`, and the index of the row in this batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
         let index = self.batch_starts.partition_point(|&start| start <= row) - 1;
         (&self.batches[index], (row - self.batch_starts[index]) as u64)
@@ -121,8 +122,8 @@ impl Arrow {
     }
 
     /// Opens Arrow data that is embedded in other files. For each file, `files` contains the byte
-    /// range of the data and, if known, the expected number of rows. `kind` is the format of the
-    /// dataset at `path`.
+    /// range of the data and, if available, the expected number of rows. `kind` is the format of
+    /// the dataset at `path`.
     pub(crate) fn open_embedded(
         kind: &'static str,
         path: &Path,
@@ -218,6 +219,7 @@ impl Arrow {
     }
 }
 
+/// Returns the data files of the dataset at `path`, or of one of its splits.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {

@@ -53,6 +53,7 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Header {
+    /// `bytes` are the first bytes of the file, and `len` is its length.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
         let truncated =
             || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));

@@ -17,6 +17,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     Ok(Arc::new(Rows::new(path, items, layout, options)?))
 }
 
+/// The start and the end of the values of each sample, as byte offsets in the file.
 type Spans = Vec<(u64, u64)>;
 
 fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
