@@ -62,6 +62,7 @@ impl ClipPlan {
         self.starts.start() + drawn_choice(self.choice_count(), draw)
     }
 
+    /// Yields the frames of a clip that starts at frame `start`.
     pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {
         let (last, step) = (self.last_frame, options.step());
         (0..options.frames).map(move |index| match step {
@@ -81,6 +82,7 @@ impl ClipPlan {
         Ok(frames)
     }
 
+    /// Returns whether frame `index` of the clip is after the end of the video.
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
         match options.step() {
             Step::Frames(stride) => index.saturating_mul(stride) > self.last_frame - self.starts.start(),
@@ -92,6 +94,8 @@ impl ClipPlan {
     }
 }
 
+/// Returns the last frame at which a clip can start and still fit into the video, or `None` if the
+/// video is too short. `last` is the last frame of the video.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step() {

@@ -9,6 +9,7 @@ use crate::model::store::Stores;
 use crate::storage::referenced::FolderListing;
 use crate::values::annotated::below;
 
+/// Returns the first candidate folder that contains the image `name`.
 pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {

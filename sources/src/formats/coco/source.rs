@@ -136,9 +136,9 @@ impl Coco {
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message states line and column), or if
-    /// the images cannot be found. Also fails if the file lists no images, if all annotations
-    /// belong to images that are not listed, if an annotation has the wrong number of keypoint
-    /// values, or if two images or two categories have the same ID.
+    /// the images cannot be found. Also fails if the file lists no images, if it has annotations
+    /// but none of them belongs to a listed image, if an annotation has the wrong number of
+    /// keypoint values, or if two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), None)
     }
@@ -277,7 +277,8 @@ impl Source for Coco {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        // Without annotations, as in files for test splits, the names are unknown.
+        // A file without annotations, such as for a test split, does not tell which optional fields
+        // the dataset has.
         if self.set.annotations.is_empty() {
             return None;
         }

@@ -105,7 +105,8 @@ fn encode(listing: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
 }
 
 /// Decodes an index into the listing, and the folders with their modification times. The bytes are
-/// untrusted: memory is reserved only for entries that exist, and every number is checked.
+/// untrusted: memory is reserved only for entries that exist, and every offset and index is
+/// checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let mut decoder = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, invalid_count, length] = decoder.longs()?;

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
 use crate::values::record::{ColumnType, Found};
 
-/// The layout of a sample: the lengths of all values, then the values themselves.
+/// The layout of a sample: the lengths of all values in four bytes each, then the values
+/// themselves.
 pub(super) struct LitDataLayout {
     names: Vec<String>,
     serializers: Vec<Result<Serializer>>,

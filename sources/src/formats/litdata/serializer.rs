@@ -27,7 +27,8 @@ pub(super) enum IntEncoding {
     /// A number in eight bytes, in binary.
     Bits,
     /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that form a
-    /// decimal number are read as text: as a binary number, they would exceed 3 * 10^18.
+    /// decimal number are read as text, because the same bytes as a binary number would be an
+    /// implausible value above 3 * 10^18.
     BitsOrDigits,
 }
 
@@ -46,7 +47,8 @@ pub(super) enum Dtype {
 }
 
 impl Library {
-    /// Fails if the number is unknown, or if sample fields cannot have its type.
+    /// Returns the element type with this number. Fails if the number is unknown, or if sample
+    /// fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Element(Element::F32),
