@@ -116,6 +116,8 @@ impl FrameIndex {
         Frame { episode, frame_index: index - (self.sample_ends[position] - episode.len) }
     }
 
+    /// Returns the sample whose own frame is in `row`, and this frame. Returns `None` if the row
+    /// belongs to no selected episode.
     fn sample_with_row(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&index| self.episodes[index].first_row <= row);
         let index = self.by_row[after.checked_sub(1)?];

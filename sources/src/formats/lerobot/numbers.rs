@@ -9,7 +9,7 @@ use crate::values::elements::Dtype;
 use crate::values::npy::Npy;
 
 const MAX_HEADER_BYTES: u64 = 4096;
-/// Maximum size of a file in an object store, in bytes. Such a file is kept in memory.
+/// Maximum size of a file in an object store, in bytes. Such a file stays in memory.
 const MAX_MEMORY_FILE_BYTES: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is

@@ -92,6 +92,7 @@ impl PackedInfo {
     }
 }
 
+/// Encoded features with the same deltas. A sample reads the same frames for all of them.
 struct DeltaGroup {
     deltas: Option<Vec<i64>>,
     features: Vec<usize>,
@@ -115,6 +116,7 @@ pub(super) struct PackedReader {
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
+    /// The smallest and the largest delta of the features that samples contain, if any has deltas.
     delta_range: Option<(i64, i64)>,
 }
 

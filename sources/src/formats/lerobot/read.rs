@@ -23,7 +23,7 @@ use crate::storage::ahead::MAX_PREFETCH;
 use crate::values::record::Found;
 
 /// The columns that are compared with the metadata when a sample is read: the episode index, the
-/// index of the frame within the episode, and the time in seconds.
+/// index of the frame within the episode, and, if features have deltas, the time in seconds.
 pub(super) const CHECKED_COLUMNS: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
 struct EpisodeImages {
@@ -50,6 +50,7 @@ pub(super) struct ParquetReader {
     tolerance_s: f64,
     /// The column index of each of [`CHECKED_COLUMNS`], or `None` if the column does not exist.
     checked_columns: [Option<usize>; 3],
+    /// The smallest and the largest delta of the features that samples contain, if any has deltas.
     delta_range: Option<(i64, i64)>,
 }
 
@@ -206,7 +207,8 @@ impl ParquetReader {
         builder.build(scratch)
     }
 
-    /// If the feature has deltas, stacks the values of several frames.
+    /// Reads the content of the feature's field. If the feature has deltas, stacks the values of
+    /// several frames.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
         let (column, row) = (feature.column, frame.row());

@@ -160,6 +160,7 @@ fn nearest_frame(track: &Track, target: f64, tolerance_s: f64) -> Result<usize> 
 pub(super) struct NeededFrames {
     frames: Arc<FrameIndex>,
     fps: f64,
+    /// Each video, with the deltas of its frames.
     videos: Vec<(Arc<Video>, Vec<i64>)>,
     /// The object index of each file, by file number.
     object_indices: HashMap<u32, u32>,
@@ -222,7 +223,7 @@ impl VideoSamples for NeededFrames {
     }
 
     /// Returns the frames to prefetch for `sample`. Assumes that the frame times match the frame
-    /// rate, because the actual times are in data files that are still being prefetched. A frame
+    /// rate, because the actual times are in data files that may not have been read yet. A frame
     /// with a different time is read on demand.
     fn frames(&self, sample: u64, _draw: u64, file: u32, video: &VideoFile) -> Vec<usize> {
         let Some((feature_video, deltas, _)) = self.video(file) else { return Vec::new() };
