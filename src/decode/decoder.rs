@@ -5,7 +5,7 @@ use warpfeed_jpeg::Orientation;
 use super::Size;
 
 /// Reads the header of an image. The second argument is the maximum number of bytes for the
-/// decoder's own buffers.
+/// decoder's own buffers. The BMP decoder ignores this limit.
 pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, String>;
 
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
@@ -20,7 +20,8 @@ pub(super) trait Decoder {
     /// Returns the EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
     fn orientation(&self) -> u8;
 
-    /// Decodes the pixels to `out`, which must have exactly their size in bytes.
+    /// Decodes the pixels to `out`. The length of `out` must be the number of pixels times
+    /// [`Color::bytes`].
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
     /// Returns whether [`read_indices`](Decoder::read_indices) supports the image. Each pixel is
@@ -43,7 +44,7 @@ pub(super) struct Color {
     pub(super) depth: Depth,
 }
 
-/// The type of the values, which are in native byte order.
+/// The type of a channel's values, which are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     U8,
@@ -70,10 +71,10 @@ impl Color {
 
 /// An image whose header has been read.
 pub(super) struct Opened<'a> {
-    /// The decoder, or `None` after it has been used.
+    /// The decoder. `None` after it has been used, and for an image that only a dense map can read.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// How many bytes a check of the values allocates, if only a dense map can read the image, or
-    /// 0.
+    /// Estimated memory for checking the values of an image that only a dense map can read, in
+    /// bytes; 0 for all other images.
     pub(super) check_memory: u64,
     /// Size before the EXIF orientation is applied.
     pub(super) stored_size: Size,

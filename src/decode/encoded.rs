@@ -14,9 +14,9 @@ use super::Options;
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 
-/// Decodes images in one format. Reading the header is separate from decoding the pixels, so that a
-/// crop can be chosen in between. [`Codecs`](super::Codecs) chooses the codec for an image, and
-/// checks the size in the header.
+/// A decoder for images in one format. Reading the header is separate from decoding the pixels, so
+/// that a crop can be chosen in between. [`Codecs`](super::Codecs) chooses the codec for an image,
+/// and checks the size in the header.
 ///
 /// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Several threads call
 /// the codec at the same time, so keep scratch memory in a `thread_local!` or in the `Pixels`.
@@ -84,13 +84,14 @@ pub trait Codec: Send + Sync {
     /// state the byte offset of the error.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>>;
 
-    /// Decodes at least `region`, in pixels of the upright image, into `out`. The region is not
-    /// empty, and is inside the image. [`Pixels::origin`] must be the upper left corner of the
-    /// decoded area.
+    /// Decodes at least `region`, in pixels of the upright image, into `out`. The caller ensures
+    /// that the region is not empty and is inside the image. If the codec decodes only a part of
+    /// the image, it must set the [origin](Pixels::set_origin) of `out` to the upper left corner of
+    /// this part.
     ///
     /// The codec may decode more than the region, but the region must have the same pixels as when
-    /// the whole image is decoded. Decoding may consume data that is stored in `image`, but decoding
-    /// the image again must produce the same pixels.
+    /// the whole image is decoded. Decoding may consume data that is stored in `image`, but
+    /// decoding the image again must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
@@ -101,16 +102,17 @@ pub trait Codec: Send + Sync {
     /// pixels and scratch memory. The default is three bytes per pixel of the image.
     ///
     /// The loader uses the estimate to keep the memory of concurrent decoding within
-    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of less than about 350,000
-    /// pixels, the loader rarely needs the estimate, unless memory is scarce.
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). Unless memory is scarce, the loader
+    /// rarely calls this method for images of less than about 350,000 pixels.
     fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)
     }
 
-    /// Decodes several images that this codec has opened. Override this method if images decode
-    /// faster together, for example by interleaving independent streams. A failed job must not
-    /// affect other jobs.
+    /// Decodes several images that this codec has opened, and stores the outcome of each job in
+    /// [`Job::result`]. Override this method if images decode faster together, for example by
+    /// interleaving independent streams. A failed job must not affect other jobs. The default
+    /// implementation [runs](Job::run) one job after another.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
@@ -132,7 +134,7 @@ pub struct EncodedImage<'a> {
     size: Size,
     orientation: Orientation,
     pub(super) header: Header<'a>,
-    /// The codec that opened the image, or `None` if no registry has set it.
+    /// The codec that opened the image, or `None` if [`Codecs`](super::Codecs) did not open it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
@@ -211,13 +213,15 @@ impl<'a> EncodedImage<'a> {
         Oriented::with_orientation(self.size, self.orientation)
     }
 
-    /// Returns the codec's [memory estimate](Codec::decode_memory) for decoding `region`.
+    /// Returns the codec's [memory estimate](Codec::decode_memory) for decoding `region`, in bytes.
+    /// Returns 0 if a codec has opened the image instead of [`Codecs`](super::Codecs).
     pub fn decode_memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.decode_memory(self, region))
     }
 
-    /// Returns whether decoding the whole image finds all damage that
-    /// [`check`](EncodedImage::check) finds.
+    /// Returns true if successful decoding of the whole image guarantees that
+    /// [`check`](EncodedImage::check) finds no damage. Returns false for formats for which this is
+    /// not certain, such as custom formats.
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
@@ -267,7 +271,8 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Returns the information from the header.
+    /// Returns the information from the header. [`Info::format`] is empty if a codec has opened the
+    /// image instead of [`Codecs`](super::Codecs).
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
             Header::Jpeg(jpeg) => Some(JpegInfo::from_jpeg(jpeg)),
@@ -277,7 +282,8 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// Copies the image without reading its header again. Returns `None` if that is not possible.
+    /// Copies the image without reading its header again. Returns `None` if the codec's data from
+    /// the header cannot be copied.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -297,7 +303,8 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Decodes a JPEG from `coefficients` instead of its bytes.
+    /// Makes later calls of [`decode`](EncodedImage::decode) use `coefficients` instead of the
+    /// bytes of the JPEG. Has no effect on images in other formats.
     pub(crate) fn set_coefficients(&mut self, coefficients: Arc<CompactCoefficients>) {
         if let Header::Jpeg(jpeg) = &mut self.header {
             jpeg.set_coefficients(coefficients);
@@ -322,7 +329,8 @@ impl<'a> EncodedImage<'a> {
         false
     }
 
-    /// Returns whether a device can decode the image, or convert it after a worker has decoded it.
+    /// Returns whether the image has a format that a device may be able to process: a device can
+    /// decode most JPEGs, and can convert most video frames to RGB after a worker has decoded them.
     pub(crate) fn suits_device(&self) -> bool {
         self.is_jpeg() || self.is_video()
     }
@@ -339,8 +347,9 @@ impl<'a> EncodedImage<'a> {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
     }
 
-    /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
-    /// decode the image, or if the data would exceed `max_bytes`.
+    /// Extracts the data that a device needs to decode `region` into `out`, and returns the layout
+    /// of the image. Returns `None` if devices cannot decode the image, if the data would exceed
+    /// `max_bytes`, or in the other cases of [`Bitstream::extract`].
     pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
         out.extract(jpeg, region, max_bytes)
@@ -379,15 +388,17 @@ pub struct Job<'a> {
     pub region: Rect,
     /// The buffer that receives the pixels.
     pub out: &'a mut Pixels,
-    /// The result of decoding.
+    /// The result of decoding. `Ok` until the job has run.
     pub result: Result<()>,
-    /// The time that decoding took, or `None` if the image was decoded together with other images.
+    /// The time that decoding took, or `None` if it was not measured for this image alone. It is
+    /// not measured if the codec decodes images in groups.
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
     pub(crate) is_divided: bool,
-    /// Maximum size in bytes of the `coefficients` that are kept; 0 keeps none.
+    /// Maximum size of `coefficients` in bytes. If 0, no coefficients are stored.
     pub(crate) max_coefficient_bytes: usize,
-    /// The coefficients of an undamaged JPEG that was decoded completely.
+    /// The coefficients of an undamaged JPEG that was decoded completely, if they do not exceed
+    /// `max_coefficient_bytes`.
     pub(crate) coefficients: Option<CompactCoefficients>,
 }
 
@@ -406,7 +417,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Decodes this job on its own, and measures the time.
+    /// Decodes the image separately from other jobs, measures the time, and sets
+    /// [`result`](Job::result).
     pub fn run(&mut self) {
         self.run_with(|image, region, out| image.decode(region, out));
     }

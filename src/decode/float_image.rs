@@ -1,6 +1,7 @@
 //! [`FloatImage`]: reads a PNG or TIFF as `f32`, with any number of channels, for dense maps.
-//! Integers and floats of up to 16 bits are converted exactly, 32-bit floats are copied, and wider
-//! values are rounded.
+//!
+//! Values of up to 16 bits are converted exactly, and 32-bit floats are copied. Integers of 32 or
+//! 64 bits and floats of 64 bits are rounded.
 
 use std::io::Cursor;
 
@@ -64,15 +65,16 @@ impl<'a> FloatImage<'a> {
         self.bytes
     }
 
-    /// Returns how many bytes reading allocates: for the values as `f32`, and for the stored values
-    /// that are in memory at the same time.
+    /// Estimates how many bytes [`read`](Self::read) allocates: for the values as `f32`, and for
+    /// the stored values that are in memory at the same time.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.check_memory())
     }
 
-    /// Returns how many bytes a check allocates: for all stored values of a PNG, or for the largest
-    /// strip or tile of a TIFF, which may be larger than the image.
+    /// Returns the size of the stored values that are in memory at the same time, in bytes: all
+    /// values of a PNG, or the largest strip or tile of a TIFF. A strip or tile may be larger than
+    /// the image.
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
             File::Png(_) => self.bytes,
@@ -81,7 +83,8 @@ impl<'a> FloatImage<'a> {
         }
     }
 
-    /// Decodes all values, with only one strip or tile of a TIFF in memory at a time.
+    /// Decodes all values to detect damage. Only one strip or tile of a TIFF is in memory at a
+    /// time.
     #[cfg(feature = "formats")]
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
@@ -150,8 +153,8 @@ fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// Reads the values of a TIFF. If 0 is white, unsigned integers are subtracted from their maximum,
-/// and floats from 1. Signed integers with 0 as white are an error.
+/// Reads the values of a TIFF. If the value 0 means white, unsigned integers are subtracted from
+/// their maximum, and floats from 1. Signed integers are then an error.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.photometric == Photometric::Inverted;

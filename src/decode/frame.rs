@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnotationFrame {
-    /// The pixels as stored in the file. Use this if the annotation tool ignored the EXIF
+    /// The pixels as stored in the file. Use this variant if the annotation tool ignored the EXIF
     /// orientation.
     Stored,
     /// The image as displayed, after the EXIF orientation has been applied.
@@ -60,8 +60,8 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the image was annotated. Needed only if the annotations contain no
-    /// size, or a size that fits both versions.
+    /// Sets which version of the image was annotated. The setting is needed only if the annotations
+    /// contain no image size, or a size that fits both versions.
     #[must_use]
     pub fn annotated(mut self, frame: Option<AnnotationFrame>) -> Self {
         self.annotated = frame;
@@ -73,13 +73,13 @@ impl Oriented {
         self.size
     }
 
-    /// Returns the coordinate frame of annotations. `declared` is the image size in the
-    /// annotations, if any.
+    /// Returns the coordinate frame of annotations. `declared` is the image size that the
+    /// annotations contain, if any.
     ///
     /// # Errors
     /// - If neither the stored nor the upright image has the declared size.
-    /// - If the image is not stored upright, the declared size is missing or fits both versions,
-    ///   and [`annotated`](Oriented::annotated) was not called.
+    /// - If the frame is ambiguous: the image is not stored upright, the declared size is missing
+    ///   or fits both versions, and [`annotated`](Oriented::annotated) has not set the version.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
         // `size` is its own inverse: here it converts the upright size to the stored one.
@@ -132,8 +132,8 @@ impl Frame {
         self.size
     }
 
-    /// Returns whether the upright image is a mirror image of the annotated one, so that left and
-    /// right are swapped.
+    /// Returns whether the upright image is a mirror image of the annotated image. In a mirror
+    /// image, a left hand looks like a right hand.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
@@ -171,19 +171,20 @@ impl Frame {
         (turn(x, self.orientation.mirrored), turn(y, self.orientation.flipped))
     }
 
-    /// Returns the column (or row, if the frame is [transposed](Frame::is_transposed)) of the
-    /// annotated image that becomes column `x` of the upright one.
+    /// Returns the column of the annotated image that becomes column `x` of the upright image. If
+    /// the frame is [transposed](Frame::is_transposed), returns the row instead.
     pub fn unmirror_x(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns the row (or column, if the frame is [transposed](Frame::is_transposed)) of the
-    /// annotated image that becomes row `y` of the upright one.
+    /// Returns the row of the annotated image that becomes row `y` of the upright image. If the
+    /// frame is [transposed](Frame::is_transposed), returns the column instead.
     pub fn unflip_y(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Returns the column and row in the annotated image of pixel (x, y) of the upright one.
+    /// Returns the position (column, row) in the annotated image of pixel (x, y) of the upright
+    /// image.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.unmirror_x(x), self.unflip_y(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }

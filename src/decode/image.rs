@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
-//! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
-//! channels, and alpha is dropped or blended with a background. Unlike in torchvision, the EXIF
-//! orientation is applied, and channels of more than 8 bits are rejected unless an option asks for
-//! the lossy conversion.
+//! By default, pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is
+//! repeated in three channels, and alpha is dropped. There are three differences: an option can set
+//! a background color to blend with, the EXIF orientation is always applied, and channels of more
+//! than 8 bits are rejected unless an option allows the lossy conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,8 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored_size, orientation })
     }
 
-    /// Opens a TIFF without an RGB form, such as one with six bands. Its size can still be checked.
+    /// Opens a TIFF that only a dense map can read, such as a TIFF with six bands. The image can be
+    /// checked for damage, but decoding it to RGB fails.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let map = self.open_as_map(bytes)?;
         let check_memory = map.check_memory().max(1);
@@ -191,7 +192,8 @@ impl Options {
         }
     }
 
-    /// Blends a color with the background. Rounds like Pillow's `paste`.
+    /// Blends a color with the background, and rounds like Pillow's `paste`. Without a background,
+    /// returns the color unchanged.
     fn blend(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
         let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);

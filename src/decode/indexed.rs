@@ -1,6 +1,8 @@
-//! [`Indexed`]: reads masks of colors in any lossless format, and other masks in formats other than
-//! PNG. As in Pillow, the value of a pixel is its palette index or, if there is no palette, its
-//! gray level. In a mask of colors, the value is the color of the pixel.
+//! [`Indexed`]: reads a mask from an image file.
+//!
+//! In a mask of colors, the value of a pixel is its color. In any other mask, the value of a pixel
+//! is its palette index or, if the image has no palette, its stored gray level. Other masks in PNG
+//! are read by [`Png`](super::Png) instead.
 
 use warpfeed_sources::format;
 
@@ -24,7 +26,7 @@ enum Content<'a> {
         reads_colors: bool,
     },
     Indices(AnyDecoder<'a>),
-    /// A gray TIFF with more than 8 bits per value.
+    /// A TIFF with one channel whose values are not unsigned integers of at most 8 bits.
     Values(Box<FloatImage<'a>>),
 }
 
@@ -33,8 +35,8 @@ impl<'a> Indexed<'a> {
         format::detect(bytes).is_some()
     }
 
-    /// Opens a mask. If `reads_colors` is set, the value of a pixel is its color, as a 24-bit
-    /// integer with red in the highest bits. JPEG and lossy WebP are rejected.
+    /// Opens a mask. If `reads_colors` is set, the value of a pixel is its color as a 24-bit
+    /// integer, with red in the highest 8 bits. JPEG and lossy WebP are rejected.
     pub(crate) fn open(bytes: &'a [u8], reads_colors: bool) -> Result<Self> {
         let has_format = |format: format::Format| (format.matches)(bytes);
         if has_format(format::JPEG) || (has_format(format::WEBP) && is_lossy(bytes)) {

@@ -76,7 +76,7 @@ fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// See [`Decoder::trim_to`].
+/// Calls [`Decoder::trim_to`] on the decoder of the calling thread.
 pub(super) fn trim(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.trim_to(limit))
 }

@@ -1,12 +1,13 @@
-//! Reads unencoded pixels, which take more space than encoded images, but are only copied.
+//! Reads unencoded pixels. They take more space than encoded images, but reading them is only a
+//! copy.
 //!
 //! The pixels are `u8` RGB in HWC order, without padding between rows. There are two formats:
 //!
-//! - An `.npy` file
-//!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
-//!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
-//!   `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python, read this field with
-//!   `numpy.load(io.BytesIO(value))`.
+//! - An `.npy` file ([NumPy's format 1.0 to
+//!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)) in C order, with
+//!   the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such a file for a
+//!   C-contiguous array, and `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python,
+//!   read this field with `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 
 use warpfeed_sources::format::{self, Format};
@@ -15,7 +16,8 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`] in bytes, a multiple of 64, because NumPy aligns the data.
+/// Length of [`npy_header`] in bytes. NumPy aligns the data to 64 bytes, so the length is a
+/// multiple of 64.
 const HEADER: usize = 128;
 
 /// Returns the header of an `.npy` file of `u8` pixels of shape (height, width, 3). The pixels
@@ -101,8 +103,9 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for pixels without a header, in images of one size. It accepts any bytes, so a loader
-/// [with this codec](crate::Loader::codec) uses it for every image.
+/// A codec for pixels without a header, in images of one size. The codec matches any bytes, so a
+/// loader [with this codec](crate::Loader::codec) uses it for all images that do not match a codec
+/// added later. Opening an image fails if its number of bytes does not match the size.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,

@@ -1,10 +1,11 @@
 //! The codec for video frames, which are stored as [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder, which continues from its last frame if the next one follows in the
-//! same group of pictures. Reading a clip in order thus costs no more than playing the video.
+//! Each thread has one decoder. If the next requested frame follows the last decoded frame in the
+//! same group of pictures, the decoder continues from there. A thread that reads a clip in order on
+//! the CPU therefore decodes each packet only once.
 //!
-//! A GPU has only a few decoders, which all threads share. A thread keeps one for a whole group of
-//! images, because a different thread would discard the decoder's state.
+//! A GPU has only a few decoders, which all threads share. A thread reserves a GPU decoder for a
+//! whole group of images, because a different thread would discard the decoder's state.
 
 use std::cell::{Cell, RefCell};
 
@@ -25,7 +26,7 @@ struct DecoderState {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
-    /// Estimated memory of the decoder in bytes.
+    /// Estimated memory of the decoder in bytes: the maximum over all decoded frames.
     bytes: u64,
     buffers: Buffers,
 }
@@ -42,8 +43,8 @@ thread_local! {
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets this thread keep the GPU decoder. On drop, releases the decoder for other threads, unless
-/// the thread is still in a group.
+/// Reserves the GPU decoder for this thread. On drop, releases the decoder for other threads,
+/// unless the thread is still decoding a group.
 struct DecoderLease {
     was_in_group: bool,
 }
@@ -109,8 +110,8 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// `later_records` are the images that the caller decodes next, so the decoder may already
-    /// prepare them.
+    /// Decodes `region` of a frame. `later_records` are the frames that the caller decodes next.
+    /// The GPU decoder may already start on the first of them.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,
@@ -165,8 +166,9 @@ impl VideoFrames {
     }
 }
 
-/// Decodes video frames one after the other, and passes the index and the samples of each frame to
-/// `store`. Skips images that are not video frames, and frames that cannot be decoded.
+/// Decodes video frames one after another. For each frame, calls `store` with the frame's index in
+/// `images`, its samples and its EXIF orientation. Skips images that are not video frames, and
+/// frames that cannot be decoded.
 pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(usize, &Planes<'_>, Orientation)) {
     let _lease = DecoderLease::begin(true);
     let frames = images.iter().enumerate().filter_map(|(index, image)| {
@@ -180,12 +182,13 @@ pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(u
             store(*index, planes, orientation);
             Ok(())
         };
-        // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
+        // Ignore errors here: a worker retries each frame that failed, and reports the error.
         let _ = guarded(|| frames.show(record, &records[position + 1..], show));
     }
 }
 
-/// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
+/// Frees the calling thread's decoder if its estimated memory exceeds `limit` bytes. Returns the
+/// estimated number of bytes that remain allocated.
 pub(super) fn trim(limit: usize) -> usize {
     STATE.with_borrow_mut(|state| match state {
         Some(DecoderState { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,

@@ -7,8 +7,8 @@ use crate::decode::image::Image;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
-/// Scratch memory in bytes per pixel for decoding and converting to RGB, which is enough for four
-/// 16-bit channels.
+/// Estimated scratch memory for decoding and converting to RGB, in bytes per pixel. It is enough
+/// for four 16-bit channels of an upright image, but not for three float channels.
 const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
 /// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. A header
@@ -50,9 +50,9 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// Opens an image that only a dense map can read. Returns `None` for images that have an RGB
-    /// form, and an error if the values exceed a limit. The largest strip or tile may take as much
-    /// memory as the largest allowed image.
+    /// Opens an image that only a dense map can read, for a check. Returns `None` if the image can
+    /// be converted to RGB. Returns an error if all values, or the largest strip or tile, exceed
+    /// their limit. A strip or tile may take as much memory as the largest allowed image.
     fn open_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let is_map = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| is_map)?;

@@ -11,9 +11,9 @@ use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A registry of the built-in codecs and custom codecs. The first bytes of an image determine its
-/// codec. The name of the file or field does not matter. [Supported
-/// formats](crate::decode#supported-formats) lists what the built-in codecs support.
+/// A registry of the built-in codecs and custom codecs. The bytes of an image determine its codec:
+/// built-in codecs recognize the first bytes. The name of the file or field does not matter. See
+/// [Supported formats](crate::decode#supported-formats) for the built-in codecs.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -78,7 +78,8 @@ impl Codecs {
         Codecs { custom: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
-    /// Adds a codec, which takes precedence over all other codecs, including built-in ones.
+    /// Adds a codec. It takes precedence over the built-in codecs and over all codecs that were
+    /// added earlier.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.custom.insert(0, Arc::new(codec));
@@ -86,7 +87,8 @@ impl Codecs {
     }
 
     /// Sets the maximum number of pixels that the header of an image may claim, for all formats and
-    /// codecs. Larger images fail before memory is allocated.
+    /// codecs. [`open`](Codecs::open) rejects larger images before memory for their pixels is
+    /// allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.options.max_pixels = pixels;
@@ -101,16 +103,16 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Sets whether the built-in codecs convert channels with more than 8 bits. A 16-bit value is
-    /// reduced to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By
-    /// default, images with such channels are rejected.
+    /// Sets whether images with 16-bit or float channels are converted. A 16-bit value is reduced
+    /// to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By default, such
+    /// images are rejected. Video frames with more than 8 bits are converted in any case.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
         self.rebuild()
     }
 
-    /// Sets the index of the GPU that decodes videos that the host cannot.
+    /// Sets the index of the GPU that decodes the videos that the CPU cannot decode.
     #[cfg(feature = "_device")]
     #[must_use]
     pub(crate) fn gpu(mut self, gpu: usize) -> Self {
@@ -144,9 +146,9 @@ impl Codecs {
         self.custom.iter().map(|codec| codec.format())
     }
 
-    /// Returns the name and the bytes of a sample's image: the first field that is called `img` or
-    /// `image`, or whose name belongs to a built-in format ([`format::is_image_field`]) or to a format
-    /// of the custom codecs.
+    /// Returns the name and the bytes of a sample's image, or `None` if the sample has no image.
+    /// The image is the first field that is called `img` or `image`, or whose name belongs to a
+    /// built-in format ([`format::is_image_field`]) or to the format of a custom codec.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image_field(name) || self.custom.iter().any(|codec| codec.format().has_field(name));

@@ -26,7 +26,8 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
     }
 }
 
-/// The formats without a codec, each as an offset, the bytes at this offset, and the name.
+/// Formats without a codec that the error can name. Each entry contains an offset, the bytes at
+/// this offset, and the name.
 const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavif", "AVIF"),
     (4, b"ftyphei", "HEIC"),
@@ -52,7 +53,8 @@ const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// Returns the name of the format of `bytes`, and whether the format is built in.
+/// Returns the name of the format of `bytes`, and whether the format is built in. Returns `None`
+/// for an unrecognized format.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || {
         UNSUPPORTED_FORMATS
