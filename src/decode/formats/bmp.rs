@@ -9,7 +9,7 @@ const FILE_HEADER: usize = 14;
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The file from its first pixel on.
+    /// The bytes of the file that start with the first pixel.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -17,17 +17,20 @@ struct Bmp<'a> {
 }
 
 enum Coding {
-    /// Palette indices of 1, 2, 4 or 8 bits.
+    /// Palette indices. The number is the bits per index: 1, 2, 4 or 8.
     Indices(u32, Palette),
-    /// Run-length-encoded palette indices of 4 or 8 bits.
+    /// Run-length-encoded palette indices. The number is the bits per index: 4 or 8.
     Runs(u32, Palette),
-    /// Blue, green and red, in 3 or 4 bytes per pixel.
+    /// Blue, green and red in this order. The number is the bytes per pixel: 3, or 4 with an unused
+    /// fourth byte.
     Bytes(usize),
-    /// Pixels of 2 or 4 bytes, with bit fields for red, green, blue and alpha.
+    /// Pixels with bit fields for red, green, blue and alpha. The number is the bytes per pixel: 2
+    /// or 4. Without alpha, the fourth field has no bits.
     Fields(usize, [BitField; 4]),
 }
 
-/// The palette. Colors that the file does not contain are black.
+/// The palette, with one (red, green, blue) triple per index. Colors that the file does not contain
+/// are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
 #[derive(Clone, Copy)]
@@ -45,7 +48,7 @@ impl BitField {
         Ok(BitField { shift, bits })
     }
 
-    /// Returns the value of the field, scaled to 0 to 255 and rounded down as in Pillow.
+    /// Returns the value of the field, scaled to the range 0 to 255 and rounded down as in Pillow.
     fn extract(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -66,7 +69,8 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// The masks are in the bitmap header, or directly after it if the header has 40 bytes.
+/// Reads the masks of the red, green, blue and alpha fields. `bits` is the number of bits per
+/// pixel. The masks are in the bitmap header, or directly after it if the header has 40 bytes.
 fn read_fields(bytes: &[u8], header_bytes: usize, bits: u32) -> Result<[BitField; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS + 12)? };
@@ -115,7 +119,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // Some files give the start of the palette as the start of the pixels. Like Pillow,
+                // Some files declare that the pixels start where the palette starts. Like Pillow,
                 // assume that the pixels follow the palette.
                 start = end;
             }
@@ -174,8 +178,8 @@ impl Bmp<'_> {
         }
     }
 
-    /// Writes one palette index per pixel if there is a palette, and otherwise the channels of each
-    /// pixel.
+    /// Decodes all rows to `out`. If the file has a palette, a pixel is one palette index.
+    /// Otherwise, a pixel has 3 or 4 channels of one byte each.
     fn decode_rows(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
@@ -203,7 +207,8 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row and the part of `out` for its pixels.
+    /// Calls `row` with each stored row and the part of `out` for its pixels. `bits` is the number
+    /// of bits per stored pixel, and `channels` the number of bytes per pixel of `out`.
     fn for_each_row(
         &self,
         bits: usize,
@@ -229,7 +234,8 @@ impl Bmp<'_> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
-        // A run repeats the values in `bytes`. A literal run has one value per pixel.
+        // Returns the palette index of pixel `i` of a run. An encoded run has one byte, which is
+        // repeated. A literal run has one index per pixel.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -262,7 +268,7 @@ impl Bmp<'_> {
                     (0..count).for_each(|i| write(x + i, y, index(literal, i)));
                     x += count;
                 }
-                // Some encoders write a last run that is too long for its row: ignore the excess.
+                // Some encoders write a run that is too long for its row: ignore the excess.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
                     (x..end).for_each(|column| write(column, y, index(&pair[1..], column - x)));

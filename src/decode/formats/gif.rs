@@ -1,4 +1,5 @@
-//! Decodes the first frame of a GIF with the `gif` crate, and draws it on a canvas like Pillow.
+//! Decodes the first frame of a GIF with the `gif` crate, and draws the frame on a canvas as Pillow
+//! does.
 
 use std::num::NonZeroU64;
 
@@ -25,7 +26,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no frame before the end of the file")?;
     let (left, top) = (u32::from(frame.left), u32::from(frame.top));
     let (frame, transparent) = (Size::new(frame.width.into(), frame.height.into()), frame.transparent);
-    // The frame may extend beyond the canvas of the header.
+    // The frame may extend beyond the canvas size in the header.
     let canvas = Size::new(screen.width.max(left + frame.width), screen.height.max(top + frame.height));
     Ok(Box::new(Gif { decoder, left: left as usize, top: top as usize, frame, canvas, transparent }))
 }
@@ -43,8 +44,9 @@ impl Decoder for Gif<'_> {
         1
     }
 
-    /// Draws the first frame. Transparent pixels get the color of their index. Outside the frame,
-    /// the index is the transparent one, or 0 if there is none.
+    /// Draws the first frame. Transparent pixels have the palette color of their index. Pixels
+    /// outside the frame have the transparent index, or the index 0 if there is no transparent
+    /// index.
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.read_canvas()?;

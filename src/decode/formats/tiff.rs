@@ -118,8 +118,9 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Converts CMYK values from 0 to `white` as Pillow's `convert("RGB")` does: each color is `light -
-/// round(ink * light / white)`, where `light = white - black`.
+/// Converts CMYK values from 0 to `white` with the formula of Pillow's `convert("RGB")`: each color
+/// is `light - round(ink * light / white)`, where `light = white - black`. Pillow converts only
+/// 8-bit values, for which `white` is 255.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
     let light = white - black;
     [cyan, magenta, yellow]
@@ -140,7 +141,8 @@ fn invert(color: Color, out: &mut [u8]) {
     }
 }
 
-/// Divides premultiplied colors by alpha. Integers are rounded down, as in Pillow.
+/// Divides premultiplied colors by alpha. Integers are rounded down, as in Pillow. If alpha is 0,
+/// the colors become 0.
 fn divide(color: Color, out: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {

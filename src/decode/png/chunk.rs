@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// Returns the type of the chunk at `offset`, and the offset of the next one.
+/// Returns the type of the chunk at `offset`, and the offset of the next chunk. Does not verify the
+/// checksum.
 pub(super) fn find_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     let cut_error = || Error::decode(format!("png ends at byte {} in the chunk at byte {offset}", bytes.len()));
     let word = |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut_error);

@@ -1,7 +1,8 @@
 //! Reverses the filters of rows (PNG specification, third edition, 9.2).
 
-/// Reverses filter `kind` of a row with `STEP` bytes per pixel. `above` is the previous row, or
-/// zeros for the first row. Returns `None` for an unknown filter.
+/// Reverses filter `kind` of a row. `STEP` is the number of bytes per pixel, or 1 if a byte
+/// contains several pixels. `above` is the previous row, or zeros for the first row. Returns `None`
+/// for an unknown filter.
 pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
     match kind {
         0 => {}
@@ -14,8 +15,8 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// Adds predicted values to a row. `guess` predicts a byte from the bytes to the left, above, and
-/// diagonally above.
+/// Adds predicted values to a row. `guess` predicts a byte from the corresponding bytes of the
+/// pixel to the left, the pixel above, and the pixel to the upper left, in this order.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -27,8 +28,8 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// Returns the argument closest to `left + up - corner`, or the first of several (the Paeth
-/// predictor).
+/// The Paeth predictor: returns the argument that is closest to `left + up - corner`. In a tie, the
+/// first of these arguments wins.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

@@ -1,9 +1,9 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
 //! The window contains the last 32 KiB of decompressed data, to which later data may refer,
-//! followed by newly decompressed rows. A full window moves its last 32 KiB to the front, so the
-//! memory depends only on the width of the image. Rows after the last requested row are not
-//! decompressed.
+//! followed by newly decompressed rows. When the window is full, its last 32 KiB and its unread
+//! rows are moved to the front. The memory therefore depends on the width of the image, but not on
+//! its height. Decompression stops at most one window after the last requested row.
 
 use fdeflate::Decompressor;
 
@@ -23,7 +23,8 @@ pub(crate) struct Scratch {
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// The current row with one byte per value. Used if the file packs several values into a byte.
+    /// The current row with one byte per value. Used only if the file packs several values into a
+    /// byte.
     values: Vec<u8>,
 }
 
@@ -39,7 +40,8 @@ pub(super) struct RowReader<'a> {
 }
 
 impl<'a> RowReader<'a> {
-    /// `chunk` is the offset of the first data chunk. The caller must have verified all chunks.
+    /// Creates a reader. `chunk` is the offset of the first data chunk, and `depth` the number of
+    /// bits per value. The caller must have verified all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
         // Do not verify the stream's own checksum: a crop reads only a part of the stream, and the
@@ -48,7 +50,7 @@ impl<'a> RowReader<'a> {
         RowReader { bytes, chunk, data: &[], inflater, scratch, unread_start: 0, unread_end: 0, depth }
     }
 
-    /// Begins a pass with rows of `bytes` bytes.
+    /// Begins a pass with rows of `bytes` bytes, without the byte that contains the filter.
     pub(super) fn begin_pass(&mut self, bytes: usize) {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {

@@ -1,5 +1,5 @@
-//! Reads the gray values or palette indices of a PNG row by row, for masks. Images and dense maps are
-//! decoded with the `png` crate instead.
+//! Reads the gray values or palette indices of a PNG row by row, for masks. Images, dense maps and
+//! masks of colors are decoded with the `png` crate instead.
 //!
 //! Opening a file verifies the checksums of all chunks, because a crop may read only a few rows,
 //! and damage elsewhere must not go unnoticed.

@@ -110,7 +110,8 @@ impl<'a> Png<'a> {
         self.rows.begin_pass((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
-    /// Reads the next `count` rows. [`values`](Png::values) then returns the last row.
+    /// Reads the next `count` rows of the pass. [`values`](Png::values) then returns the last of
+    /// them.
     pub(crate) fn read_rows(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
             self.rows.next_row()?;
@@ -121,8 +122,8 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Returns the last row. A value takes one byte, or two if [wide](Png::is_wide). Up to seven
-    /// more values may follow the row.
+    /// Returns the values of the row that was read last. A value takes one byte, or two bytes if
+    /// the image [is wide](Png::is_wide). Up to seven unused values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

@@ -4,7 +4,7 @@ use crate::decode::Size;
 
 const MAX_CHUNK_BYTES: u64 = 1 << 31;
 
-/// Position and size of a strip or tile in the image.
+/// Position of a strip or tile in the image, and layout of its decoded values.
 pub(in crate::decode) struct Chunk {
     pub(in crate::decode) x: usize,
     pub(in crate::decode) y: usize,
@@ -12,9 +12,11 @@ pub(in crate::decode) struct Chunk {
     pub(in crate::decode) width: usize,
     /// Height of the area inside the image.
     pub(in crate::decode) height: usize,
+    /// First channel of the image that the strip or tile contains.
     pub(in crate::decode) channel: usize,
+    /// Number of channels that the strip or tile contains: 1 if the image is planar.
     pub(in crate::decode) channels: usize,
-    /// Number of bytes per row, which may extend beyond the image.
+    /// Number of bytes per decoded row. A row of a tile may extend beyond the image.
     pub(in crate::decode) stride: usize,
 }
 
@@ -45,8 +47,9 @@ impl Tiff<'_> {
         self.size.area().saturating_mul((self.channels * self.value_bytes()) as u64)
     }
 
-    /// Decodes each strip or tile, in native byte order, and calls `on_chunk` with it. Values of
-    /// fewer than 8 bits take one byte.
+    /// Decodes the strips or tiles one after another, and calls `on_chunk` with the position and
+    /// the values of each. The values are in native byte order. Values of fewer than 8 bits take
+    /// one byte.
     pub(in crate::decode) fn for_each_chunk(&self, mut on_chunk: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.description()));
@@ -69,7 +72,7 @@ impl Tiff<'_> {
                 (position / chunk_columns) as u32 * chunk_size.height,
             );
             let visible_size = Size::new(chunk_size.width.min(width - x), chunk_size.height.min(height - y));
-            // Only the last strip may be shorter than the others.
+            // The last strip of the image, or of each plane, may be shorter than the other strips.
             let stored =
                 Size::new(chunk_size.width, if self.is_tiled { chunk_size.height } else { visible_size.height });
             let bytes = row * stored.height as usize;
@@ -108,6 +111,8 @@ impl Tiff<'_> {
         Ok(())
     }
 
+    /// Decodes the first `kept_channels` channels of all pixels to `out`, interleaved and in native
+    /// byte order.
     pub(in crate::decode) fn read(&self, kept_channels: usize, out: &mut [u8]) -> Result<(), String> {
         let (value, width) = (self.value_bytes(), self.size.width as usize);
         self.for_each_chunk(|chunk, values| {

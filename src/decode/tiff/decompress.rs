@@ -1,5 +1,5 @@
-//! Decompresses strips and tiles. Each function fails unless it fills all of `out`, and ignores
-//! remaining data.
+//! Decompresses strips and tiles. Each function fails if the data does not fill the whole output,
+//! and ignores data after that.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
@@ -65,7 +65,9 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes a JPEG to libjpeg's pixels. `tables` contains the tables for all strips or tiles.
+/// Decodes a JPEG to libjpeg's pixels. `tables` contains the tables that all strips or tiles share,
+/// and `chunk_size` is the size of the strip or tile in pixels. Three channels are converted from
+/// YCbCr to RGB if `from_ycbcr` is true.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -76,7 +78,8 @@ pub(super) fn jpeg(
     let joined;
     let bytes = match tables {
         Some(tables) => {
-            // Without the EOI of the tables and the SOI of the data, both together are a JPEG.
+            // Both `tables` and `data` start with SOI and end with EOI. Without the EOI of the
+            // tables and the SOI of the data, their concatenation is a JPEG.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]
@@ -100,8 +103,7 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = dest.chunks_exact_mut(chunk_size.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (dest, row) in rows {
-        // Gray JPEGs are decoded to three equal channels, so copy only as many as the strip or tile
-        // has.
+        // A gray JPEG is decoded to three equal channels, but its strip or tile has only one.
         let pixels = dest.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

@@ -8,7 +8,7 @@ pub(super) struct File<'a> {
     is_big: bool,
 }
 
-/// A directory describes a page of the file.
+/// A directory of the file, which describes one page, such as an image, a thumbnail or a mask.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
@@ -58,6 +58,8 @@ impl<'a> Directory<'a> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
+    /// Returns the type of a tag's values and the bytes of all its values, or `None` if the
+    /// directory does not contain the tag.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, entry_bytes) = (self.file, if self.file.is_big { 20 } else { 12 });
         let (count_bytes, inline_bytes) = if file.is_big { (8, 8) } else { (4, 4) };
@@ -104,7 +106,8 @@ impl<'a> Directory<'a> {
         Ok(Some(bytes.chunks_exact(value_bytes).map(value)))
     }
 
-    /// Returns the values of `tag` as unsigned integers. There must be at most `max_values`.
+    /// Returns the values of `tag` as unsigned integers, or `None` if the directory does not
+    /// contain the tag. More than `max_values` values are an error.
     pub(super) fn numbers(&self, tag: u16, max_values: u64) -> Result<Option<Vec<u64>>, String> {
         match self.integers(tag)? {
             Some(values) if values.len() as u64 > max_values => {

@@ -94,7 +94,8 @@ impl ExtraSamples {
     fn of(number: Option<u64>, photometric: Photometric, channels: u16) -> Self {
         match (number, photometric, channels) {
             (Some(1), ..) => ExtraSamples::Associated,
-            // Corel Draw writes 999. Other programs omit the tag.
+            // Corel Draw writes 999 for unassociated alpha. Other programs omit the tag in RGB
+            // images with alpha.
             (Some(2 | 999), ..) | (None, Photometric::Rgb, 4) => ExtraSamples::Unassociated,
             (Some(_), ..) => ExtraSamples::Unspecified,
             (None, ..) => ExtraSamples::None,
@@ -114,7 +115,8 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the value of a tag, which must be the same for all channels. A missing tag means 1.
+/// Returns the value of a tag that has a value for each of the `channels` channels. Different
+/// values are an error, in which `what` names the values. A missing tag means 1.
 fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
     let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
     let first = values.first().copied().unwrap_or(1);
@@ -228,7 +230,8 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Counts the pages. Later directories of thumbnails and masks are not pages.
+/// Counts the pages. The first directory always counts. Later directories of thumbnails and masks
+/// do not.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);
