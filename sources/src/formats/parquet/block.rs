@@ -42,7 +42,7 @@ enum Values {
         element: Element,
         indices: Vec<u32>,
     },
-    /// `indices` contains the range of each row's numbers.
+    /// `indices` contains the list in each row.
     Lists {
         values: Vec<u8>,
         element: Element,
@@ -59,6 +59,7 @@ enum List {
     Null,
     /// The value is a list with a null at this index.
     Incomplete(usize),
+    /// The range of the list's numbers among all numbers of the block.
     Numbers(Range<usize>),
 }
 
@@ -81,23 +82,27 @@ impl Block {
         if let Values::Encoded(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Returns the covered rows of the row group, or `0..1` for a dictionary or an undecoded chunk.
+    /// Returns the range of rows within the row group that the block covers, or `0..1` for a
+    /// dictionary or an undecoded chunk.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Returns the size in bytes, without a dictionary that other blocks may share.
+    /// Returns the size of the block in bytes. Does not include a dictionary that the block may
+    /// share with other blocks.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// Returns the size in bytes of the dictionary from which the block borrows values, or 0 if
+    /// there is none.
     pub(super) fn dictionary_bytes(&self) -> usize {
         self.dictionary_bytes
     }
 
-    /// Appends the bytes of the value in `row` to `scratch`. Fails if text is not UTF-8, if a flat
-    /// list contains a null, or if a nested list is too long as JSON. Nested lists may contain
-    /// nulls.
+    /// Appends the bytes of the value in `row` to `scratch`. `row` is counted from the start of the
+    /// row group. Fails if text is not UTF-8, if a flat list contains a null, if a nested list is
+    /// too long as JSON, or if memory cannot be allocated. Nested lists may contain nulls.
     pub(super) fn append_value(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
@@ -231,7 +236,9 @@ impl Decoded {
         Ok(Decoded { value_type, values, definitions, repetitions, rows, buffers })
     }
 
-    /// Assigns the values to rows. `first_row` is the first of them within the row group.
+    /// Assigns the values to rows. `first_row` is the index of the first of these rows within the
+    /// row group. `max_level` is the definition level of a value that is not null. `lists` is
+    /// `None` if the column contains no lists.
     pub(super) fn block(self, first_row: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first_row..first_row + self.rows;
         let block = match lists {
@@ -307,7 +314,8 @@ impl Decoded {
     }
 }
 
-/// Decodes the values of `rows` rows, and appends their levels to `definitions` and `repetitions`.
+/// Decodes the values of `rows` rows. Appends their definition levels to `definitions` and their
+/// repetition levels to `repetitions`. Fails if `pages` contains fewer rows, or more rows of lists.
 fn decode_values<T: DataType>(
     column: &ColumnChunkMetaData,
     pages: Box<dyn PageReader>,
@@ -333,8 +341,8 @@ fn decode_values<T: DataType>(
         read_rows += read;
     }
     if has_repetitions {
-        // The header of a list page does not always contain its number of rows, so without this
-        // check, extra rows would be lost silently.
+        // Without this check, extra rows would be lost silently, because not all headers of list
+        // pages contain the number of rows.
         let mut extra = (Vec::new(), Vec::new(), Vec::new());
         let definitions = has_definitions.then_some(&mut extra.0);
         let (extra_rows, _, _) =
@@ -348,6 +356,7 @@ fn decode_values<T: DataType>(
     Ok(values)
 }
 
+/// Converts 32-bit integers to the bytes of `element`, in native byte order.
 fn narrow(numbers: &[i32], element: Element) -> Vec<u8> {
     match element {
         Element::I8 | Element::U8 => numbers.iter().map(|&number| number as u8).collect(),

@@ -6,10 +6,11 @@
 //! least recently used pages. It evicts pages before it decodes a new one, and decodes large pages
 //! one at a time.
 //!
-//! Pages may borrow values from a dictionary and keep it alive, so a dictionary is evicted only
-//! after its pages: evicting it earlier would free nothing. If a dictionary does not fit in the
-//! cache, each of its pages counts as if it contained the dictionary. An evicted page stays alive
-//! while a worker uses it, which adds at most one page per worker.
+//! Pages may borrow values from a dictionary and keep the dictionary alive. A dictionary is
+//! therefore evicted only after its pages, because evicting it earlier would free nothing. If a
+//! dictionary does not fit in the cache, each of its pages counts as if it contained the
+//! dictionary. An evicted page stays alive while a worker uses it, so memory may exceed the budget
+//! by up to one page per worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,13 +27,15 @@ const DEFAULT_BUDGET: usize = 32 << 20;
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
 /// Minimum page limit in bytes, even if a loader's memory is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
-/// Pages, dictionaries and column chunks with more bytes are loaded one at a time.
+/// A page, dictionary or column chunk with more bytes than this is large. At most one large page,
+/// one large dictionary and one large column chunk are loaded at a time.
 const LARGE_PAGE: usize = 16 << 20;
 
 /// Flag in the column index of a key that marks the chunk's dictionary.
 const DICTIONARY: u32 = 1 << 30;
 
-/// Indices of a file, a row group and a column.
+/// Indices of a file, of a row group within the file, and of a leaf column. The index of the column
+/// may contain a flag that marks the content of the entry.
 pub(super) type ColumnKey = (u32, u32, u32);
 
 fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
@@ -42,26 +45,27 @@ fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
 pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
-    /// Held while a page is decoded, so that concurrent readers of a page decode it only once. Lock
-    /// order: `decode_locks`, then `large_page`, `large_dictionary` and `fetch_locks`, because
+    /// Locked while a page is decoded, so that concurrent readers of a page decode it only once.
+    /// Lock order: `decode_locks`, then `large_page`, `large_dictionary` and `fetch_locks`, because
     /// decoding a page may fetch its dictionary.
     decode_locks: [Mutex<()>; LOCKS],
     large_page: Mutex<()>,
-    /// Held while a large column chunk is fetched and used. Taken before all other locks.
+    /// Locked while a large column chunk is fetched and used. Locked before all other locks.
     large_column: Mutex<()>,
     large_dictionary: Mutex<()>,
-    /// Held while a dictionary or an encoded column chunk is fetched.
+    /// Locked while a dictionary or an encoded column chunk is fetched.
     fetch_locks: [Mutex<()>; LOCKS],
     decoded_pages: AtomicUsize,
 }
 
 /// The maximum memory for decoding a page of one column selection: the smallest memory grant of the
-/// loaders of that selection, but at least [`MIN_PAGE_LIMIT`]. All selections share the cache, but
-/// a page must fit in the memory of the loader that reads it.
+/// loaders of that selection, but at least [`MIN_PAGE_LIMIT`], or [`DEFAULT_PAGE_LIMIT`] if there
+/// is no such loader. All selections share the cache, but a page must fit in the memory of the
+/// loader that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// The memory in bytes that a loader would grant if memory were not tight.
+    /// The memory in bytes that a loader grants if its memory limit allows.
     max_grant: AtomicUsize,
 }
 
@@ -155,9 +159,9 @@ impl Cache {
     }
 
     /// Returns the encoded bytes of the whole `column`, which has `size` bytes. If they are not
-    /// cached, `fetch` reads them. The returned guard prevents other threads from fetching large
-    /// columns, so hold it until you have used the bytes. Must not be called within
-    /// [`get_or_decode`](Cache::get_or_decode).
+    /// cached, `fetch` reads them. If a large column was not cached, also returns a guard that
+    /// prevents other threads from fetching large columns. Drop it only after using the bytes. Must
+    /// not be called within [`get_or_decode`](Cache::get_or_decode).
     pub(super) fn get_or_fetch_column(
         &self,
         column: ColumnKey,

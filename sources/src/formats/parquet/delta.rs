@@ -1,13 +1,14 @@
-//! Checks the sizes that delta-encoded data declares before the `parquet` crate decodes the data,
-//! because that crate allocates as much memory as the data declares.
+//! Checks the sizes that delta-encoded data declares. The `parquet` crate allocates as much memory
+//! as the data declares, so the check must precede decoding.
 //!
 //! `Encodings.md` of the Parquet format specifies the encodings `DELTA_BINARY_PACKED`,
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
-/// Returns an upper bound of the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this
-/// encoding, each value is a prefix of the previous value, followed by a suffix. Returns `None` if
-/// the prefix lengths or the header of the suffixes are damaged, or if either declares more than
-/// `limit` values. Does not check the suffixes themselves.
+/// Returns an upper bound on the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this
+/// encoding, each value is a prefix of the previous value, followed by a suffix. The data contains
+/// the lengths of the prefixes, then the suffixes. Returns `None` if the prefix lengths or the
+/// header of the suffixes are damaged, or if either declares more than `limit` values. Does not
+/// check the suffixes themselves.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (prefix_bytes, suffixes) = sum_values(bytes, limit)?;
     check_count(suffixes, limit)?;
@@ -25,6 +26,7 @@ struct Header {
     miniblock_len: usize,
     /// Miniblocks per block.
     miniblocks: usize,
+    /// Total number of values.
     count: usize,
     /// The first value, which is not part of a miniblock.
     first_value: i64,

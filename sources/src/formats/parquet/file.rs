@@ -17,6 +17,7 @@ use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
+/// Maximum size in bytes of a column chunk that is read from a store in one piece.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
 /// The page index of a column chunk with at most this many bytes is not read.
 const SMALL_CHUNK: u64 = 32 << 10;
@@ -35,13 +36,17 @@ pub(super) enum Unit {
     Page(usize),
 }
 
+/// Access to the units of one column chunk.
 pub(super) struct Fetch<'a> {
+    /// Reads a unit, given its byte range in the file.
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
+    /// Returns whether the prefetcher has planned to read the unit, but the unit has not been used
+    /// yet.
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
 /// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
-/// `limit` is the maximum decoded size of a page.
+/// `limit` is the maximum decoded size of a page, in bytes.
 pub(super) fn check_chunk_size(len: u64, is_list: bool, limit: usize) -> Result<()> {
     let max_len = MAX_CHUNK.min(limit as u64);
     if len <= max_len {
@@ -63,18 +68,20 @@ pub(super) struct ParquetFile {
     pub(super) meta: ParquetMetaData,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
     assume_compressed: bool,
-    /// Known page locations, by row group and leaf column.
+    /// Page locations that were found so far, by row group and leaf column.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
 }
 
-/// Returns whether the writer compressed v2 data pages but marked them as uncompressed, like
-/// PyArrow before version 3 (ARROW-10353). These versions identified themselves with the version of
-/// their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
+/// Returns whether the writer may have compressed v2 data pages but marked them as uncompressed,
+/// like PyArrow before version 3 (ARROW-10353). These versions identified themselves with the
+/// version of their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
 fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Hold the guard as [`Cache::get_or_fetch_column`] requires.
+/// Returns the encoded bytes of a whole column chunk from the cache, or reads them. `chunk` is
+/// their range in the file. If there is a guard, drop it only after using the bytes, as
+/// [`Cache::get_or_fetch_column`] requires.
 fn load_whole_chunk<'c>(
     cache: &'c Cache,
     key: ColumnKey,
@@ -108,9 +115,9 @@ impl ParquetFile {
         Ok(start..end)
     }
 
-    /// Returns the size of a column chunk that must be read from a store in one piece, because it
-    /// contains lists or has no page index. Returns `None` for other column chunks and for small
-    /// ones.
+    /// Returns the size in bytes of a column chunk that must be read from a store in one piece,
+    /// because it contains lists or has no page index. Returns `None` for other column chunks, and
+    /// for chunks of at most [`SMALL_CHUNK`] bytes.
     pub(super) fn unsplit_chunk_len(&self, group: u32, leaf: usize, is_list: bool) -> Result<Option<u64>> {
         let chunk = self.chunk_range(group, leaf)?;
         let len = chunk.end - chunk.start;
@@ -137,7 +144,8 @@ impl ParquetFile {
         let (encoded_chunk, _large_guard) = match (&index, is_local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(column_key, 0), None),
-            // Without an index, finding the page requires reading the whole column chunk.
+            // Without an index, finding a page requires reading the whole column chunk. Lists are
+            // always read as whole column chunks.
             (None, false) => {
                 let (encoded_chunk, large_guard) = load_whole_chunk(cache, column_key, chunk.clone(), &column, fetch)?;
                 (Some(encoded_chunk), large_guard)
@@ -172,9 +180,10 @@ impl ParquetFile {
             let bytes = read(Unit::Page(page_rows.start), range)?;
             let (needed_bytes, needs_dictionary) = column.decode_cost(&bytes)?;
             index.record_dictionary_use(page_rows.start, needs_dictionary);
-            // The prefetch order was computed before it was known which pages need the dictionary,
-            // so it lists the dictionary once, with the first page that is read. Even if this page
-            // does not need the dictionary, later pages expect it in the cache.
+            // The prefetch order was computed before the page headers were read. It therefore lists
+            // the dictionary once, with the first page of the column chunk, and assumes that the
+            // dictionary is cached afterwards. Fetch the dictionary now, even if this page does not
+            // need it.
             if !needs_dictionary && encoded_chunk.is_none() && !is_local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
@@ -205,13 +214,14 @@ impl ParquetFile {
         }
     }
 
-    /// Returns the page locations of a column chunk, or `None` if they are not known yet. The
+    /// Returns the page locations of a column chunk, or `None` if they have not been found yet. The
     /// column must not contain lists.
     pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates the decoded size of `len` bytes from the compression ratio of their column chunk.
+    /// Estimates the decoded size in bytes of `len` encoded bytes, from the compression ratio of
+    /// their column chunk.
     pub(super) fn estimate_decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (compressed_bytes, decompressed_bytes) =
@@ -240,7 +250,7 @@ impl ParquetFile {
             .iter()
             .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
-            // Each page index is read when it is needed.
+            // In this case, each page index is read separately when it is needed.
             return Ok(());
         }
         if !missing.is_empty() {
@@ -255,6 +265,8 @@ impl ParquetFile {
         Ok(())
     }
 
+    /// Returns the offset and the length in bytes of a column chunk's page index, or `None` if the
+    /// column chunk has no page index.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
@@ -264,15 +276,16 @@ impl ParquetFile {
         Ok(Some((u64::try_from(start).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
-    /// Returns the locations of a column chunk's pages if they are known. For a large column chunk
-    /// in a store, reads the file's page index, if there is one. The column must not contain lists.
+    /// Returns the locations of a column chunk's pages if they have already been found, or if the
+    /// column chunk is large, in a store, and has a page index, which is then read. Returns `None`
+    /// for other column chunks. The column must not contain lists.
     pub(super) fn load_index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
         if let Some(index) = self.cached_index(group, leaf) {
             return Ok(Some(index));
         }
         let chunk = self.chunk_range(group, leaf as usize)?;
-        // Scanning the page headers of a local file takes no requests, and page headers are
-        // authoritative, unlike a page index.
+        // In a local file, scan the page headers instead. This takes no requests, and page headers
+        // are authoritative, unlike a page index.
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);
         }

@@ -1,11 +1,11 @@
 //! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
 //! A **column chunk** is the part of a column that is in one row group. A unit is a byte range that
-//! is fetched as a whole: a page, the dictionary of a column chunk, or a whole column chunk if the
-//! offsets of its pages are unknown. Units are numbered across the dataset like the samples of
-//! other sources, so the same code can prefetch, cache and count them. The prefetch order omits
-//! units that are probably still cached in decoded form, because several samples may need the same
-//! unit.
+//! is fetched as a whole: a page, the dictionary of a column chunk, or a whole column chunk if it
+//! contains lists or if the offsets of its pages are unknown. Units are numbered across the dataset
+//! like the samples of other sources, so the same code can prefetch, cache and count them. Several
+//! samples may need the same unit, so the prefetch order omits units that are probably still cached
+//! in decoded form.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -26,6 +26,7 @@ use crate::values::record::columns_error;
 /// this may need counts as needed immediately.
 const MAX_SAMPLES_PER_UNIT: usize = 512;
 
+/// The relation between samples and the rows that they need.
 pub(crate) trait SampleRows: Send + Sync {
     /// Calls `visit` for each row of column `leaf` that `sample` needs.
     fn rows(&self, sample: u64, leaf: usize, visit: &mut dyn FnMut(usize));
@@ -33,6 +34,7 @@ pub(crate) trait SampleRows: Send + Sync {
     /// Calls `visit` for each sample that needs `row` of column `leaf`.
     fn samples(&self, row: usize, leaf: usize, visit: &mut dyn FnMut(u64));
 
+    /// Returns an upper bound on the number of samples that need the same row of column `leaf`.
     fn max_samples_per_row(&self, leaf: usize) -> usize;
 }
 
@@ -59,12 +61,14 @@ pub(super) struct Files {
     pub(super) group_starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
+    /// Number of times that the source was asked to check its files. A file is checked before its
+    /// first read after such a request.
     pub(super) requested_checks: AtomicU64,
 }
 
 impl Files {
     /// Collects the non-empty row groups. Fails if the columns of a file differ from `columns`, or
-    /// if the row counts in a file's metadata are inconsistent.
+    /// if the row counts or column counts in a file's metadata are inconsistent.
     pub(super) fn new(parquet_files: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
         let (mut group_starts, mut groups) = (vec![0_usize], Vec::new());
         for (file, parquet_file) in parquet_files.iter().enumerate() {
@@ -98,6 +102,11 @@ impl Files {
         self.group_starts[self.groups.len()]
     }
 
+    /// Returns the index of the row group that contains `row`, and the index of the row within this
+    /// row group.
+    ///
+    /// # Panics
+    /// If `row` is out of range.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
         let group = self.group_starts.partition_point(|&start| start <= row) - 1;
@@ -131,7 +140,8 @@ impl Files {
         (self.group_starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Inverse of [`unit_number`](Files::unit_number).
+    /// Returns the row group, the leaf column and the unit of a unit number: the inverse of
+    /// [`unit_number`](Files::unit_number). Returns `None` if `number` is out of range.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -149,7 +159,8 @@ impl Files {
         (group < end && leaf < self.leaf_columns()).then_some((group, leaf as usize, unit))
     }
 
-    /// Returns the byte range of a unit within its file, or `None` if it is unknown or too large.
+    /// Returns the byte range of a unit within its file. Returns `None` if the range is unknown, or
+    /// if a whole column chunk exceeds [`MAX_CHUNK`].
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
         let parquet_file = &self.parquet_files[file as usize];
@@ -181,7 +192,8 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of columns without lists, so that a loader's plan knows their units.
+    /// Reads the page indexes of those columns that contain no lists, so that a prefetch order can
+    /// list single pages of these columns.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.is_list).map(|needed| needed.leaf as u32).collect();
@@ -191,9 +203,9 @@ impl Files {
         .map(drop)
     }
 
-    /// Converts an order of samples to the order of the units that they need in the given columns.
-    /// Omits units that are probably cached in decoded form. The prefetcher may hold up to `bytes`
-    /// bytes, and the cache of decoded pages up to `cache_bytes` bytes.
+    /// Converts an order of samples to the order of the units that the samples need in the given
+    /// columns. Omits units that are probably cached in decoded form. The prefetcher may use up to
+    /// `bytes` bytes, and the cache of decoded pages up to `cache_bytes` bytes.
     pub(super) fn unit_order(
         self: &Arc<Self>,
         order: &Lookahead,
@@ -214,8 +226,8 @@ impl Files {
             for sample in batch_samples {
                 for needed in &leaf_columns {
                     needed_rows.rows(sample, needed.leaf, &mut |row| {
-                        // After a recent read of the whole column chunk, its pages need not be
-                        // read.
+                        // If the whole column chunk was read recently, it is probably still cached,
+                        // so its pages need not be read.
                         if simulation.cached_units.get(files.whole_chunk_unit(row, *needed)).is_some() {
                             return;
                         }
@@ -270,7 +282,8 @@ impl Files {
         self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Passes the number and the estimated decoded size of each unit that `row` needs.
+    /// Calls `visit` with the number and the estimated decoded size in bytes of each unit that
+    /// `row` needs.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut visit: impl FnMut(u64, usize)) {
         let (group, row_in_group) = self.locate(row);
         let (file, group_in_file) = self.groups[group];
@@ -324,7 +337,8 @@ struct CacheSimulation {
 }
 
 impl CacheSimulation {
-    /// Records a use of the unit. Returns whether the unit was probably cached before.
+    /// Records a use of a unit, which takes `memory` bytes when decoded. Evicts units until the
+    /// cache takes at most `limit` bytes. Returns whether the unit was probably cached before.
     fn record_use(&mut self, unit: u64, memory: usize, limit: usize) -> bool {
         let was_cached = self.cached_units.get(unit).is_some();
         self.cached_units.insert(unit, (), memory);

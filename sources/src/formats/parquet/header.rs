@@ -15,7 +15,7 @@ pub(super) struct Header {
     pub(super) compressed_len: usize,
     /// Decompressed size of the page, in bytes.
     pub(super) size: usize,
-    /// Checksum of the compressed page.
+    /// CRC-32 of the page as stored in the file, without the header.
     pub(super) crc: Option<u32>,
     /// Number of values, including nulls.
     pub(super) values: usize,
@@ -48,6 +48,7 @@ pub(super) enum PageKind {
 }
 
 impl Header {
+    /// Parses the header at the start of `bytes`. Returns `None` if it is incomplete or damaged.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         // The fields of `PageHeader` in Parquet's Thrift definition:
         // 1: page type (0: data, 2: dictionary, 3: data of version 2)
@@ -133,8 +134,8 @@ struct SeenFields(u64);
 
 impl SeenFields {
     fn record(&mut self, field: i64) -> Option<()> {
-        // Fields from 64 on do not fit into the bit set. No parser knows such fields, so ignore
-        // repetitions.
+        // Negative field numbers, and numbers from 64, do not fit into the bit set. Parquet does
+        // not define such fields, so their repetitions do not matter.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let previous = self.0;
         self.0 |= bit;

@@ -16,27 +16,33 @@ const HEADER_READ_SIZES: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER_BYTES];
 #[derive(Debug)]
 pub(super) struct Index {
     pages: Vec<Page>,
+    /// Number of rows in `pages`.
     rows: usize,
     /// Byte range of the dictionary in the file.
     pub(super) dictionary: Option<Range<u64>>,
-    /// First row of the first page that is known not to need the dictionary. Writers that have
-    /// stopped using a dictionary never resume, so later pages do not need it either.
+    /// First row of the first page that does not need the dictionary, or `usize::MAX` if no such
+    /// page has been found yet. Writers that stop using a dictionary do not usually resume, so
+    /// later pages are assumed not to need the dictionary either.
     first_plain_row: AtomicUsize,
-    /// The error that stopped the scan. The pages before the damaged one can be read.
+    /// The error that stopped the scan, if any. The pages before the damaged page can be read.
     error: Option<Error>,
 }
 
 /// The location of a page, including its header.
 #[derive(Debug)]
 struct Page {
+    /// Offset in the file, in bytes.
     offset: u64,
+    /// Length in bytes.
     len: u64,
+    /// Index of the first row within the row group.
     first_row: usize,
 }
 
 impl Index {
     /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers. A damaged
-    /// page is reported when one of its rows or a later row is read.
+    /// page does not fail the scan: [`find_page`](Index::find_page) reports the damage for the rows
+    /// of this page and for later rows. Fails on other errors, such as transient I/O errors.
     pub(super) fn scan(bytes: ByteSource<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let first_plain_row = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, first_plain_row, error: None };
@@ -82,7 +88,8 @@ impl Index {
         Ok(index)
     }
 
-    /// `range` contains `rows` rows. Returns `None` if the page index lists no pages.
+    /// Creates an index from the encoded page index in `bytes`. `range` is the byte range of the
+    /// column chunk, which contains `rows` rows. Returns `None` if the page index lists no pages.
     pub(super) fn from_page_index(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
         let damaged = || Error::in_source("the page index is damaged");
         let locations = thrift::page_locations(bytes).ok_or_else(damaged)?;
@@ -106,7 +113,7 @@ impl Index {
     }
 
     /// Returns the rows and the byte range of the page that contains `row`. `rows` is the number of
-    /// rows in the row group. Fails if `row` is in or after a damaged page.
+    /// rows in the row group. Fails if `row` is in or after a damaged page, or after the last page.
     pub(super) fn find_page(&self, row: usize, rows: usize) -> Result<(Range<usize>, Range<u64>)> {
         if row >= self.rows {
             let end = self.rows;
@@ -119,6 +126,7 @@ impl Index {
         Ok(self.page_at(index))
     }
 
+    /// Records whether the page that starts at `first_row` needs the dictionary.
     pub(super) fn record_dictionary_use(&self, first_row: usize, needs_dictionary: bool) {
         // This is only a hint for prefetching. Decoding relies on the header of the page.
         if !needs_dictionary {
@@ -137,6 +145,8 @@ impl Index {
     }
 }
 
+/// Reads the header of the page at `offset`. Fails if the page extends past `end`, the end of the
+/// column chunk.
 pub(super) fn read_header(bytes: ByteSource<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {

@@ -9,7 +9,8 @@ use crate::storage::OpenFile;
 
 const MAX_READ_BYTES: u64 = 1 << 30;
 
-/// Reads bytes of a file directly, without the prefetcher.
+/// Reads `len` bytes at `offset` of a file directly, without the prefetcher. Fails if the bytes are
+/// outside the file or exceed [`MAX_READ_BYTES`].
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     let exceeded = if offset.checked_add(len).is_none_or(|end| end > file.len()) {
         Some(("file", file.len()))
@@ -29,7 +30,7 @@ pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8
     Ok(Cow::Owned(bytes))
 }
 
-/// A file, or bytes that were already read, with their offset.
+/// A file, or bytes that were already read, with their offset in the file.
 #[derive(Clone, Copy)]
 pub(super) enum ByteSource<'a> {
     File(&'a OpenFile),

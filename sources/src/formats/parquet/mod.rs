@@ -2,8 +2,8 @@
 //!
 //! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
 //! so this module checks them first, and converts the library's panics to errors. This module also
-//! locates and decompresses pages itself, because the library would decompress a page to any size,
-//! even if the page declares a smaller size.
+//! locates and decompresses pages itself, because the library may decompress a page to more bytes
+//! than its header declares.
 
 #[cfg(feature = "parquet")]
 mod block;

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Maximum length of a row's JSON, in bytes.
+/// Maximum length of a row's JSON, in bytes. The length is checked before each element, so the JSON
+/// may slightly exceed this length.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
 pub(super) struct NestedLists {
@@ -28,7 +29,8 @@ pub(super) struct NestedLists {
 }
 
 impl NestedLists {
-    /// Returns `None` if the levels do not match the number of values.
+    /// Returns `None` if the levels do not match the number of values, or if they do not start with
+    /// a new row.
     pub(super) fn new(
         (values, element, is_bool): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
@@ -61,7 +63,8 @@ impl NestedLists {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }
 
-    /// Appends the row as JSON to `out`. Returns `false` if the row is null.
+    /// Appends the row as JSON to `out`. Returns `false`, and appends nothing, if the row is null.
+    /// Fails if the JSON is too long.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((first_level, mut next), (end_level, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open_lists) = (self.levels.element_levels(), out.len(), 0);
@@ -71,8 +74,7 @@ impl NestedLists {
         for level in first_level..end_level {
             let (definition, repetition) = (self.definitions[level], self.repetitions[level] as usize);
             if level > first_level {
-                // This value continues the list at depth `repetition`, so close the lists inside
-                // the previous element.
+                // This value continues the list at depth `repetition`, so close the deeper lists.
                 out.extend(std::iter::repeat_n(b']', open_lists - repetition.min(open_lists)));
                 open_lists = repetition.min(open_lists);
                 out.push(b',');

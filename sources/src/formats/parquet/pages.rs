@@ -70,6 +70,7 @@ impl ColumnChunk<'_> {
         self.decode_block(rows, pages)
     }
 
+    /// Decompresses the dictionary page in `bytes`, which starts with its header.
     pub(super) fn decompress_dictionary(self, bytes: &[u8]) -> Result<Page> {
         let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, PageKind::Dictionary { .. }) {
@@ -110,7 +111,8 @@ impl ColumnChunk<'_> {
         Ok((page_headers, pages.decode_bytes))
     }
 
-    /// `page_headers` comes from [`scan_headers`](ColumnChunk::scan_headers).
+    /// Decodes all lists of the column chunk. `page_headers` comes from
+    /// [`scan_headers`](ColumnChunk::scan_headers).
     pub(super) fn decode_lists(self, bytes: ByteSource<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != PageKind::Other) {
@@ -121,8 +123,8 @@ impl ColumnChunk<'_> {
         self.decode_block(0..self.rows, pages)
     }
 
-    /// Returns the bytes of memory needed to decode one value: the value that the `parquet` crate
-    /// returns, our copy of it or its row index, and its levels.
+    /// Returns the number of bytes of memory needed to decode one value: the value that the
+    /// `parquet` crate returns, our copy of it or its row index, and its levels.
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
@@ -135,6 +137,7 @@ impl ColumnChunk<'_> {
         value + levels * size_of::<i16>()
     }
 
+    /// Returns the number of bytes of memory needed to decode one value of the dictionary.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.value_type {
             ValueType::Bytes | ValueType::Text | ValueType::Half => size_of::<ByteArray>(),
@@ -151,8 +154,8 @@ impl ColumnChunk<'_> {
     }
 
     /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
-    /// in the metadata. Adds a reserve for the dictionary, because its size is not declared, and
-    /// half of the pages' size for pages that compression enlarges.
+    /// in the metadata. Adds a reserve for the dictionary, because its size is not declared. Also
+    /// adds half of the pages' size, because compression may enlarge some pages.
     pub(super) fn list_decode_bytes(self) -> u64 {
         let (values, pages) = self.declared_sizes();
         values
@@ -171,7 +174,8 @@ impl ColumnChunk<'_> {
         }
     }
 
-    /// Checks and decompresses a page. `body` is the page without its header.
+    /// Checks the checksum and the sizes of a page, and decompresses it. `body` is the page without
+    /// its header.
     fn decompress_page(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
@@ -243,9 +247,9 @@ impl ColumnChunk<'_> {
     }
 }
 
-/// Checks that the lists of a row group can be decoded within `limit` bytes. `need` comes from
-/// [`ColumnChunk::list_decode_bytes`]. The error suggests a higher memory limit only if that would
-/// help: a loader never grants more than `max_grant`.
+/// Checks that the lists of a column chunk can be decoded within `limit` bytes. `need` comes from
+/// [`ColumnChunk::list_decode_bytes`]. The error suggests a higher memory limit only if a loader
+/// would then grant enough: a loader grants at most `max_grant` bytes.
 pub(super) fn check_list_memory(need: u64, limit: usize, max_grant: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(memory_error(LISTS, need, limit, max_grant)) }
 }
@@ -300,8 +304,8 @@ impl Pages {
         Err(memory_error(content, need, limit, column.max_grant))
     }
 
-    /// Adds a page that [`account`](Pages::account) has accepted. Checks the lengths of
-    /// delta-encoded byte strings, which headers do not bound.
+    /// Adds a page that [`account`](Pages::account) has accepted. For delta-encoded byte strings,
+    /// also checks the lengths of the values, because page headers do not bound these lengths.
     fn add(&mut self, page: Page, column: ColumnChunk<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
@@ -324,6 +328,8 @@ impl Pages {
     }
 }
 
+/// Returns the encoded values of a page without the levels that precede them, or `None` if the
+/// levels exceed the page.
 fn encoded_values<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let descriptor = column.column_descr();
     let bytes: &[u8] = page.buffer();

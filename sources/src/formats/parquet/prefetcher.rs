@@ -29,7 +29,8 @@ impl Prefetcher for LoaderGrants {
 }
 
 impl Parquet {
-    /// `rows` maps each sample to the rows that it needs.
+    /// Returns the prefetcher of a loader that reads samples in `order`. `rows` maps each sample to
+    /// the rows that it needs.
     pub(super) fn row_prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         let cache_bytes = self.cache_share(order.budget_bytes());
         let grants = [Grant::new(self.cache.clone(), cache_bytes), Grant::new(self.page_limit.clone(), cache_bytes)];

@@ -17,7 +17,7 @@ pub(super) struct Field {
 pub(super) enum Form {
     /// A column with one value per row.
     Flat(Leaf),
-    /// A struct with the content of a file, and possibly its path.
+    /// A struct that contains the content of a file, and optionally the path of the file.
     File {
         bytes: Leaf,
         path: Option<Leaf>,
@@ -30,10 +30,11 @@ pub(super) enum Form {
     Unsupported(&'static str),
 }
 
+/// Maximum number of nested lists.
 const MAX_DEPTH: usize = 4;
 
 /// For each nested list, outermost first: the lowest definition level at which the list has an
-/// element. At the level below, the list is empty.
+/// element. At the level immediately below, the list is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -99,8 +100,8 @@ fn definition_levels(column: &Type) -> i16 {
     i16::from(!is_required)
 }
 
-/// A position in the schema: the name and the levels that the enclosing structs and lists
-/// determine.
+/// A position in the schema: the column name, the definition level and the lists that result from
+/// the enclosing structs and lists.
 struct SchemaPath {
     name: String,
     /// Definition level of the enclosing group.
@@ -109,8 +110,8 @@ struct SchemaPath {
 }
 
 impl SchemaPath {
-    /// Appends the fields in `column` to `fields`. `first_leaf` is the index of its first leaf
-    /// column. Unsupported types become fields of the form `Unsupported`.
+    /// Appends the fields in `column` to `fields`. `first_leaf` is the index of the column's first
+    /// leaf column. Unsupported types become fields of the form `Unsupported`.
     fn add_fields(self, column: &Type, first_leaf: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
         if let Err(what) = self.try_add(column, first_leaf, fields) {
@@ -142,8 +143,8 @@ impl SchemaPath {
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the group of the element, so a group with several fields is the
-            // element.
+            // Old writers omit the group of the element, so if the repeated group has several
+            // fields, it is the element itself.
             return match list.get_fields() {
                 [element] => SchemaPath { name, level, lists }.try_add(element, first_leaf, fields),
                 elements => {

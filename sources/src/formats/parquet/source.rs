@@ -35,10 +35,11 @@ use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 /// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
 /// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
 /// recently used page is evicted first. With `shuffle_window`, each page is decoded once per epoch,
-/// provided that a window fits in the cache. With a full shuffle, nearly every image requires
-/// decoding a page, so pack the dataset or save it as Arrow first.
+/// provided that a window fits in the cache. With a full shuffle of a dataset that is much larger
+/// than the cache, nearly every image requires decoding a page, so pack the dataset or save it as
+/// Arrow first.
 ///
-/// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
+/// **Compression.** Pages may be uncompressed, or compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
     pub(super) remote: Option<Arc<Remote>>,
@@ -57,8 +58,8 @@ pub struct Parquet {
 
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// For `largest_unsplit`, the size in the file; for `largest_list_chunk`, the memory needed for
-    /// decoding.
+    /// For `largest_unsplit`, the size in the file, in bytes; for `largest_list_chunk`, the number
+    /// of bytes of memory needed for decoding.
     bytes: u64,
     is_list: bool,
     file: u32,
@@ -71,18 +72,20 @@ struct Chunk {
 const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
-    /// Opens a `.parquet` file, or a folder that contains such files, directly, in its subfolder
-    /// `data`, or in subfolders for splits.
+    /// Opens a `.parquet` file, or a folder that contains such files. The files may be directly in
+    /// the folder, in its subfolder `data`, in one subfolder per split, or in the subfolder of a
+    /// single configuration.
     ///
     /// # Errors
-    /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
-    /// different columns, or if a folder contains several splits.
+    /// If a file cannot be read or has a damaged footer, if there are no files or no rows, if the
+    /// files have different columns, or if their columns cannot be mapped to fields. Also fails if
+    /// a folder contains several splits, or if a shard is missing.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    /// A folder's own name may end in `.parquet`, as in Spark output. `location.part` selects a
-    /// split.
+    /// Opens the dataset at `location`. `location.part` selects a split. A folder's own name may
+    /// end in `.parquet`, as in Spark output.
     pub(crate) fn open_at(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
@@ -157,6 +160,8 @@ impl Parquet {
         })
     }
 
+    /// Checks the row counts of the used columns and finds their largest chunks. For files in a
+    /// store, also reads the page indexes of these columns.
     pub(super) fn prepare(&mut self) -> Result<()> {
         self.check_row_counts()?;
         if self.remote.is_some() {
@@ -232,7 +237,8 @@ impl Parquet {
         guess_type(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
-    /// Files in a store use only half of `bytes`, because prefetching needs the other half.
+    /// Returns the part of a loader's budget of `bytes` bytes that the cache may use. For files in
+    /// a store, this is half of the budget, because the prefetcher uses the other half.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -250,7 +256,8 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// Iterates over the chunks of the used columns in every row group, except the paths of files.
+    /// Iterates over the chunks of the used columns in every row group, except columns with the
+    /// paths of files. The `bytes` of each chunk are 0.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |column_index: usize| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((column_index, leaf, None)),
@@ -401,8 +408,8 @@ impl Source for Parquet {
         };
         let bytes = self.chunks().map(decoded_bytes).fold(0, u64::saturating_add);
         let bytes = bytes.clamp(1 << 20, MAX_PREFETCH as u64);
-        // For a store, only half of the bytes are cache. The cache must hold the largest column
-        // chunk that is read in one piece, and some pages.
+        // For a store, the cache uses only half of the bytes. The largest column chunk that is read
+        // in one piece must fit in the cache, together with some pages.
         let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.largest_list_chunk.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
@@ -410,15 +417,15 @@ impl Source for Parquet {
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // `with_columns` cannot fail: opening has measured every column in use, and this selects a
-        // subset.
+        // `with_columns` cannot fail here: opening has measured every column in use, and the
+        // selection is a subset of these columns.
         Some(Arc::new(self.with_columns(self.columns.select_fields(fields)).ok()?))
     }
 
     fn check(&self) -> Result<()> {
         self.files.requested_checks.fetch_add(1, Ordering::Relaxed);
-        // An oversized column chunk is reported at the start of the epoch, rather than at the first
-        // sample that uses it.
+        // Report an oversized column chunk now, at the start of the epoch, rather than when the
+        // first sample that uses it is read.
         let limit = self.page_limit.limit();
         if let Some(chunk) = self.largest_unsplit {
             check_chunk_size(chunk.bytes, chunk.is_list, limit).map_err(|e| self.chunk_error(chunk, &e))?;

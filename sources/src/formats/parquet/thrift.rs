@@ -28,7 +28,8 @@ const STRUCT: u8 = 12;
 /// ID of the field `num_children` of a `SchemaElement`.
 const NUM_CHILDREN: i64 = 5;
 
-/// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
+/// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages. Returns `None`
+/// if the bytes are damaged.
 pub(super) fn page_locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = CompactReader::new(bytes);
     let (field, kind) = reader.field_header(0)?;
@@ -55,8 +56,9 @@ pub(super) fn page_locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Returns the type of a struct field that is encoded like this list element. Booleans take a byte
-/// in lists, sets and maps. In structs, the field's header contains the value.
+/// Returns the type of a struct field that is encoded like a list element of type `kind`. The types
+/// differ only for booleans: in lists, sets and maps, a boolean takes a byte, whereas in structs,
+/// the field's header contains the value.
 fn element_kind(kind: u8) -> u8 {
     if kind <= FALSE { BYTE } else { kind }
 }

@@ -1,5 +1,5 @@
-//! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that keep their
-//! data in Parquet.
+//! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that store their
+//! data in Parquet files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::values::record::{Columns, Found};
 pub(crate) struct Rows(Parquet);
 
 impl Rows {
-    /// Only columns for which `is_needed` returns true can be read.
+    /// Opens `files`, which belong to the dataset at `path`. Only columns for which `is_needed`
+    /// returns true can be read. Fails if the type of such a column is not supported.
     pub(crate) fn open(
         path: &Path,
         storage: &Storage,
@@ -55,6 +56,7 @@ impl Rows {
     }
 
     /// Returns the index of the leaf column that stores a column's values, for [`SampleRows`].
+    /// Returns `None` if the type of the column is not supported.
     pub(crate) fn leaf_index(&self, column: usize) -> Option<usize> {
         match self.0.fields[column].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),
@@ -66,6 +68,7 @@ impl Rows {
         self.0.files.rows()
     }
 
+    /// Iterates over the path and the number of rows of each file.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
         let rows = |file: &ParquetFile| file.meta.file_metadata().num_rows().try_into().unwrap_or(0);
         self.0.files.parquet_files.iter().map(move |file| (&*file.file.path, rows(file)))
