@@ -233,8 +233,8 @@ impl Error {
         self
     }
 
-    /// Marks the error as permanent, because retries have failed. Prepends `note` to the cause, if
-    /// `note` is not empty.
+    /// Marks the error as permanent, because a retry cannot succeed or all retries have failed.
+    /// Prepends `note` to the cause, if `note` is not empty.
     #[doc(hidden)]
     #[must_use]
     pub fn settled(mut self, note: &str) -> Self {
@@ -308,8 +308,8 @@ impl Error {
     /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
     /// `EAGAIN`, `ESTALE`, `ETIMEDOUT`, `EMFILE`, `ENFILE` and `ENOMEM`, for their Windows
     /// counterparts, and for errors that are marked as [transient](Error::transient) or
-    /// [throttled](Error::throttled). False for an error that a loader returns after its retries
-    /// have failed.
+    /// [throttled](Error::throttled). Requests to a store are retried before their error is
+    /// returned, so this error is not transient.
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

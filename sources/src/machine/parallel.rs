@@ -70,7 +70,7 @@ struct Progress<R> {
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
 /// result, in item order. The items in flight (started but not yet taken) have a total size of at
-/// most `max_bytes`. An item larger than that runs alone. The error is the first one in item order.
+/// most `max_bytes`. A larger item runs alone. The error is the first one in item order.
 pub(crate) fn in_order<T: Sync, R: Send>(
     threads: usize,
     max_bytes: u64,

@@ -278,8 +278,8 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Returns whether the datasets have images. Returns `None` if the datasets differ, or if this
-    /// is unknown for one of them.
+    /// Returns whether the datasets have images. Returns `None` if the answers of the datasets
+    /// differ or are unknown.
     fn has_images(&self) -> Option<bool> {
         let mut has_images = self.parts.iter().map(|part| part.has_images());
         let has_images_in_first = has_images.next()??;

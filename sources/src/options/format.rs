@@ -19,8 +19,8 @@ pub struct DataFormat {
     pub name: &'static str,
     /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
-    /// File extensions. A file with one of them belongs to this format even if its content does not
-    /// match, so that the error for a damaged file names the format.
+    /// File extensions. A file with one of these extensions belongs to this format even if its
+    /// content does not match, so that the error for a damaged file names the format.
     pub extensions: &'static [&'static str],
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
     /// Counts the files in a folder that indicate this format. Called only if `is_folder` of this
@@ -94,8 +94,8 @@ pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     Err(Error::config(cause).at_path(path))
 }
 
-/// Expands to a function that opens a dataset. If the Cargo feature is disabled, opening fails with
-/// an error that names the feature.
+/// Expands to a function that opens a dataset. The form with `=>` expands to the opened dataset
+/// instead. If the Cargo feature is disabled, opening fails with an error that names the feature.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{
         #[cfg(feature = $feature)]

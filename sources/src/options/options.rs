@@ -91,10 +91,11 @@ impl Options {
     }
 
     /// Sets whether the listing of an image folder is saved in `<folder>.warpfeed-index` next to
-    /// the folder. The default is `false`. Opening the folder then reads this index, and lists the
-    /// files again only if the modification time of a folder has changed. The index is written
-    /// atomically, so ranks can share it. It is not written if a folder changed within the last two
-    /// seconds. With this option, opening a dataset that is not a local image folder fails.
+    /// the folder. The default is `false`. Opening the folder then reads this index instead of
+    /// listing the files, unless the modification time of a folder or the extensions of custom
+    /// formats have changed. The index is written atomically, so ranks can share it. It is not
+    /// written if a folder changed within the last two seconds. With this option, opening a dataset
+    /// that is not a local image folder fails.
     #[must_use]
     pub fn cache_listing(mut self, indexed: bool) -> Self {
         self.indexed = indexed;

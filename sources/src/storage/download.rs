@@ -33,7 +33,8 @@ impl Companions {
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
 
-/// Returns the local path of the dataset, which is a file with its companions or a folder.
+/// Downloads the dataset at `url`, and returns its local path. The dataset is a folder, or a file
+/// with its companions.
 pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
     let path = Downloader { companions, remote }.download_dataset(url)?;
     path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))

@@ -1,5 +1,5 @@
-//! Reads the files of a dataset, local or in an object store. The code of a format says which bytes
-//! of which file it needs, and rarely depends on where the file is.
+//! Reads the files of a dataset, local or in an object store. Formats request ranges of bytes, and
+//! rarely depend on where a file is stored.
 
 pub(super) mod ahead;
 pub(super) mod download;

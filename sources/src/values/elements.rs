@@ -1,5 +1,5 @@
-//! [`Dtype`]: the element type of an array from a different library. Converts elements to a type
-//! that [`Numbers`](crate::Numbers) supports.
+//! [`Dtype`]: the element type of an array from a file of NumPy, PyTorch or a similar library.
+//! Converts elements to a type that [`Numbers`](crate::Numbers) supports.
 
 use crate::error::{Error, Result};
 use crate::model::value::Element;

@@ -96,7 +96,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Finds the element type in the header. Returns its letter, its size in bytes, and whether it is
-/// big-endian. Returns `None` if the type is not simple. An example of a simple type is `'<f4'`.
+/// big-endian. Returns `None` if the type is not a letter and a size, as in `'<f4'`.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {

@@ -132,8 +132,8 @@ impl VideoAhead {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether it is known which groups of pictures the batch needs. If it is not, starts
-    /// to read the tables of the batch's files.
+    /// Returns whether the groups of pictures of the batch have been determined. If not, starts to
+    /// read the tables of the batch's files.
     fn is_known(self: &Arc<Self>, batch: BatchIndex) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;

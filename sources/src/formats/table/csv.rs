@@ -95,8 +95,8 @@ impl Csv {
             return RowEnd::EndOfText;
         }
         let Cells { text: out, ends: out_ends, cells, csv } = cells;
-        // Building a reader takes longer than parsing most rows, and a clone of a reader does not
-        // work.
+        // Reuse the reader, because building one takes longer than parsing most rows. Clones do not
+        // work, because `csv_core` copies only part of the state machine.
         let reader = match csv {
             Some((delimiter, reader)) if *delimiter == self.delimiter => {
                 reader.reset();

@@ -112,7 +112,8 @@ impl Table {
     }
 
     /// Returns the error for a label column whose values are not labels. `has_json` is true if any
-    /// value is a JSON list or object. Otherwise, a value is a number that is not an integer.
+    /// value is a JSON list or object. If it is false, at least one value is a number that is not
+    /// an integer.
     fn no_labels_error(&self, column: usize, has_json: bool) -> Error {
         let mut cells = Cells::default();
         let mut invalid_value = |row: usize| {

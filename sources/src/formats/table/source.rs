@@ -256,8 +256,9 @@ impl Table {
         extension.filter(|_| !has_known_extension(cell, &self.formats)).map_or("", |(_, extension)| extension)
     }
 
-    /// Splits the path in `cell` into the sample's key and the extension, without the dot. If the
-    /// cell omits its extension, returns the extension that is appended to the column's paths.
+    /// Splits the path in `cell` into the part before the extension, without a leading `./`, and
+    /// the extension, without the dot. If the cell omits its extension, returns the extension that
+    /// is appended to the column's paths.
     pub(super) fn split_path<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
             "" => split_extension(cell),

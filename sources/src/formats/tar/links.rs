@@ -21,8 +21,8 @@ struct File {
 
 struct Link {
     path: String,
-    /// Path of the target, or `None` if the path is absolute, points outside the archive, or is not
-    /// UTF-8.
+    /// Path of the target in the archive. `None` if the target is not UTF-8, or is outside the
+    /// archive, like the target of an absolute symbolic link.
     target: Option<String>,
     /// Index of the link's field, or `None` if the link is not a field.
     field: Option<usize>,

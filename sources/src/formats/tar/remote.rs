@@ -362,11 +362,11 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
 /// `key`.
 fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
-    // A long name is truncated here. The full name is in a preceding header.
+    // A long name is truncated in this header. The full name is in a preceding header.
     if path.len() >= MIN_TRUNCATED_NAME || key.len() + name.len() >= MIN_TRUNCATED_NAME || !name.is_ascii() {
         return true;
     }
-    // If a file name cannot represent the key, this header contains only part of it.
+    // If a file name cannot represent the key, the name in this header differs from the key.
     let is_expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::canonical_field(&extension.to_lowercase()) == name && (stem == key || !is_expressible)

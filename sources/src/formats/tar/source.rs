@@ -35,7 +35,8 @@ const MIN_INDEXED_BYTES: u64 = 1 << 20;
 ///   files and files without an extension are ignored.
 /// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
 ///   links are ignored, with a warning that states their number.
-/// - **Invalid samples.** Reading a sample fails if it has a repeated field or more than 16 fields.
+/// - **Invalid samples.** Reading a sample fails if it has a repeated field, or more than 16 fields
+///   in addition to `cls`.
 ///
 /// **Changes.** In each epoch, the first worker that reads from a local shard checks whether the
 /// file was modified. If so, this read and all later reads from the shard fail. If the file was

@@ -21,11 +21,11 @@ use crate::values::record::{ColumnType, Found, NamedCell, Rows, Survey};
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
 ///
 /// **Columns.** Each feature is a column. Field names are in lower case, with `_` instead of `/`.
-/// `image/encoded` is the image, and `image/class/label` is the label if it is a single integer or
-/// text. Other names follow the rules for typed columns. Bytes that are valid text are treated as
-/// text. Opening reads up to 64 records. A feature with several values in any of these records
-/// becomes an array, or a JSON list if the values are text. Records may lack some features. Labels
-/// start at 1 in ImageNet files of this format.
+/// By default, `image/encoded` is the image, and `image/class/label` is the label if it is a single
+/// integer or text. Other names follow the rules for typed columns. Bytes that are valid text are
+/// treated as text. Opening reads up to 64 records. A feature with several values in any of these
+/// records becomes an array, or a JSON list if the values are text. Records may lack some features.
+/// Labels start at 1 in ImageNet files of this format.
 ///
 /// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
 /// `.tfrecord`, `.tfrecords` or `.tfrec` extension. If a shard is missing, opening fails. If the

@@ -193,7 +193,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// Returns the error for reading the sample, if its annotations are missing or invalid.
+    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error for
+    /// reading the sample.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Annotation>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -252,7 +253,8 @@ fn read_annotations(folder: &Path, first_pixel: f64) -> Result<BTreeMap<String, 
     Ok(annotations)
 }
 
-/// Returns the 20 classes of Pascal VOC if no other name occurs.
+/// Returns the class names in all valid annotations, sorted, or the 20 classes of Pascal VOC if no
+/// other name occurs.
 fn class_names(annotations: &BTreeMap<String, Result<Annotation>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));

@@ -19,9 +19,10 @@ pub(super) struct LabelBuffer {
 }
 
 impl LabelBuffer {
-    /// `classes` is the number of classes, or 0 if it is unknown. `keypoint_shape` is
-    /// the number of keypoints per box and of values per keypoint, or `None` if boxes have no
-    /// keypoints. Errors contain the line number, unless the file is not UTF-8.
+    /// Parses the content of a label file. `classes` is the number of classes, or 0 if it is
+    /// unknown. `keypoint_shape` is the number of keypoints per box and of values per keypoint, or
+    /// `None` if boxes have no keypoints. Errors contain the line number, unless the file is not
+    /// UTF-8.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, keypoint_shape: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();

@@ -52,8 +52,8 @@ struct State {
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     next_unplanned_batch: BatchIndex,
     first_unfinished_batch: BatchIndex,
-    /// First batch for which something may be left to prefetch. No round starts until all earlier
-    /// batches are done.
+    /// First batch that may have samples to prefetch. No round starts until all earlier batches are
+    /// done.
     next_useful_batch: BatchIndex,
     /// Upcoming samples, and their batches, that did not fit in the last round.
     pending: VecDeque<(BatchIndex, u64)>,

@@ -333,7 +333,7 @@ impl<'a> Machine<'a> {
     fn put(&mut self, index: usize) -> Step {
         let top = self.top()?;
         // Picklers number memo entries consecutively, and each entry takes at least one byte of the
-        // pickle. A larger index is damage.
+        // pickle. A larger index indicates damage.
         if index > self.bytes.len() {
             return Err(format!("a pickle of {} bytes cannot have the memo entry {index}", self.bytes.len()));
         }

@@ -29,7 +29,7 @@ pub(crate) fn is_label(name: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnType {
     Images,
-    /// Bytes of a different or unknown type.
+    /// Bytes that are not images, or that have an unknown type.
     Bytes,
     Text,
     /// One integer per row.
