@@ -55,9 +55,9 @@ use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
 /// MiB of uncompressed arrays.
 ///
 /// **Memory.** Local files are memory-mapped by default. Reading a sample accesses only the bytes
-/// of that sample, except in chunked HDF5 arrays. Opening an `.npz` archive decompresses the
-/// selected compressed arrays into memory, up to 4 GiB. The loader's memory plan does not include
-/// this memory. For large arrays, use `numpy.savez` instead of `savez_compressed`.
+/// of that sample, except in chunked or variable-length HDF5 arrays. Opening an `.npz` archive
+/// decompresses the selected compressed arrays into memory, up to 4 GiB. The loader's memory plan
+/// does not include this memory. For large arrays, use `numpy.savez` instead of `savez_compressed`.
 ///
 /// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
 /// to the byte order of this machine.

@@ -28,7 +28,8 @@ pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
 /// Maximum number of images that are looked up in a folder that the user has specified.
 const MAX_TRIED_IMAGES: usize = 100;
 
-/// Checks that `folder` contains one of the first [`MAX_TRIED_IMAGES`] images in `names`.
+/// Checks that `folder` contains one of the first [`MAX_TRIED_IMAGES`] images in `names`, unless
+/// one of their paths is invalid.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,

@@ -146,7 +146,7 @@ impl Coco {
     /// Opens the annotations in `json`, with the images in `folder`.
     ///
     /// # Errors
-    /// Fails like [`open`](Coco::open), and if `folder` contains none of the first 100 images.
+    /// Fails like [`open`](Coco::open), and if all of the first 100 images are missing in `folder`.
     /// Other missing images are reported when their samples are read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), Some(folder.as_ref()))
