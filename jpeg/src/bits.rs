@@ -9,14 +9,14 @@ pub(crate) struct BitReader<'a> {
     pub(crate) position: usize,
     window: u64,
     bit_count: u32,
-    /// True once more bits have been taken than the segment contains. Missing bits read as zeros.
+    /// True once more bits have been read than the segment contains. Missing bits read as zeros.
     pub(super) is_starved: bool,
     /// True if the missing bits are past the end of the file.
     pub(super) is_past_end: bool,
     pub(crate) fault_count: u32,
 }
 
-/// Returns whether `word` contains an 0xff byte, by testing the complement for a zero byte.
+/// Returns whether `word` contains the byte 0xff, by testing the complement for a zero byte.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -93,8 +93,8 @@ impl<'a> BitReader<'a> {
         (self.window, self.bit_count) = (0, 64);
     }
 
-    /// Decodes a symbol and the value after it. The symbol's lower four bits are the number of
-    /// value bits.
+    /// Reads a symbol and the extra bits after it. The symbol's lower four bits are the number of
+    /// extra bits. After an invalid code, returns (0, 0).
     #[inline(always)]
     pub(crate) fn read_symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -152,11 +152,12 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Skips to the next marker, which should be restart marker number `expected`. If it is a
-    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`. The next segment
-    /// is empty if the number of the restart marker is one or two larger than `expected`, or if the
-    /// marker is not a restart marker and at least `ff c0`. The marker is skipped if its number is
-    /// one or two smaller, or if it is below `ff c0`. Any other restart marker is accepted.
+    /// Skips to the next marker, which should be restart marker number `expected`. If the next
+    /// marker is different, resynchronizes like libjpeg's `jpeg_resync_to_restart`. The numbers of
+    /// restart markers are compared modulo 8. The next segment is empty if the number of the
+    /// restart marker is one or two larger than `expected`, or if the marker is not a restart
+    /// marker and at least `ff c0`. The marker is skipped if its number is one or two smaller, or
+    /// if it is below `ff c0`. Any other restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.end_segment();
         (self.window, self.bit_count) = (0, 0);

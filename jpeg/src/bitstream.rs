@@ -180,12 +180,17 @@ impl Bitstream {
         }
     }
 
-    /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
-    /// the region is empty or not inside the image, if the data exceeds `limit` bytes or 256 MiB, if
-    /// an allocation fails, or if devices cannot decode the image: it is progressive, CMYK or YCCK,
-    /// damaged (as far as that is known without decoding) or in an unsupported format, its DC
-    /// coefficients may exceed 32 bits, or its rotated pixels do not fit into the memory of the
-    /// coefficients.
+    /// Collects the data that is needed to decode `region` of the upright image. Returns `None` in
+    /// these cases:
+    ///
+    /// - The region is empty or not inside the image.
+    /// - The data exceeds `limit` bytes or 256 MiB, or an allocation fails.
+    /// - Devices cannot decode the image, because it is progressive, CMYK or YCCK, or because it is
+    ///   unusual, for example with more than two DC tables.
+    /// - The image is damaged, as far as this can be detected without decoding.
+    /// - The sums of DC differences may exceed 32 bits.
+    /// - The image must be rotated or mirrored, and the result does not fit into the memory of the
+    ///   coefficients.
     pub fn extract(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, has_eoi, .. } = jpeg;
         region.is_within(jpeg.size()).then_some(())?;

@@ -270,8 +270,8 @@ impl Coefficients {
     }
 }
 
-/// Checks that the file has at least one bit per block, for the block's DC code. This bounds the
-/// memory for coefficients by a constant multiple of the file size.
+/// Checks that the file has about one bit per block or more, for the block's DC code. This bounds
+/// the memory for coefficients by a constant multiple of the file size.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, available) = (&header.frame, bytes.len() - header.scan.data_offset);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

@@ -2,9 +2,10 @@
 //! image can be decoded again without its Huffman codes.
 //!
 //! A block is stored as its DC coefficient, a 64-bit mask of its nonzero AC coefficients in zigzag
-//! order, and one byte per nonzero AC coefficient. If a coefficient does not fit in a byte, bit 0
-//! of the mask is set, and the lower bytes of all coefficients are stored before the upper bytes.
-//! The masks allow starting at any block of a row, so a crop expands only its own blocks.
+//! order, and one byte per nonzero AC coefficient. If one of these AC coefficients does not fit in
+//! a byte, bit 0 of the mask is set, and each of them takes two bytes: the lower bytes of all of
+//! them, followed by the upper bytes. The masks allow starting at any block of a row, so a crop
+//! expands only its own blocks.
 //!
 //! A photograph takes about twice as much memory as its JPEG.
 

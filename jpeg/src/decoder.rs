@@ -129,9 +129,9 @@ impl Decoder {
         job.result
     }
 
-    /// Decodes `region` of an image into `rows`, as RGB without padding between rows. Returns `false`
-    /// if the region is empty or not inside the image, or if only [`decode`](Decoder::decode) can
-    /// handle the file, because it is progressive, damaged or unusual.
+    /// Decodes `region` of an image into `rows`, as RGB without padding between rows. Returns
+    /// `false` if the region is empty or not inside the image, or if the file is progressive,
+    /// damaged or unusual. [`decode`](Decoder::decode) supports more of these files.
     ///
     /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
     /// same buffer.
@@ -244,7 +244,7 @@ impl Decoder {
         false
     }
 
-    /// Returns `false` if the job must wait until other images are complete.
+    /// Starts a job. Returns `false` if the job must wait until other images are complete.
     fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;

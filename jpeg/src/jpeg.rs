@@ -27,7 +27,7 @@ pub struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// Reads the header of a file, from SOI to the first SOS. Allocates only an error.
+    /// Reads the header of a file, from SOI to the first SOS. Allocates memory only for an error.
     ///
     /// # Errors
     /// If the header is invalid, or if this kind of JPEG is not supported. For an invalid segment,

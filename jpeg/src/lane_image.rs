@@ -125,7 +125,8 @@ fn acquire_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refu
 
 impl LaneImage {
     /// Finds the segments that `region` of the stored image needs, and copies their data.
-    /// `max_coefficient_bytes` is the maximum number of bytes for the coefficients, or 0.
+    /// `max_coefficient_bytes` is the maximum number of bytes for the coefficients that are stored,
+    /// or 0 to store none.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,

@@ -155,7 +155,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The region must be inside the image.
+    /// Finds the MCUs and blocks that `region` needs. The region must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);

@@ -1,4 +1,4 @@
-//! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at about twice its speed.
+//! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at about twice the speed.
 //! Building the crate requires neither a C compiler nor an assembler.
 //!
 //! A [`Decoder`] decodes regions of a [`Jpeg`] to [`Pixels`]. [`Rect`] and [`Size`] are in pixels of
@@ -38,9 +38,9 @@
 //!
 //! # Truncated files
 //!
-//! Decoding a truncated JPEG fails, with the same error for every crop:
-//! `jpeg ends at byte 4096 in MCU 61 of 132`. If only the last marker is missing, the file contains
-//! the data of all pixels, so decoding succeeds.
+//! Decoding a truncated JPEG fails, with the same error for every crop, such as `jpeg ends at byte
+//! 4096 in MCU 61 of 132`. If only the last marker is missing, the file contains the data of all
+//! pixels, so decoding succeeds.
 //!
 //! # Damaged files
 //!
@@ -74,12 +74,12 @@
 //! libjpeg does not warn either. Checking every coefficient would slow down the decoding of all
 //! images.
 //!
-//! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
-//! reports only damage in the data that was decoded. A sequential file with one scan and an EOI is
-//! decoded only as far as the region requires. If damage is found in this data, the decoder reads
-//! the whole file and detects every kind of damage. Progressive files, files with several scans,
-//! and files without EOI are always read completely. No decoder can detect bytes that were changed
-//! into other valid codes.
+//! [`Decoder::damage`] decodes the whole image and detects all damage in the table.
+//! [`Pixels::damage`] reports only damage in the data that was decoded. A sequential file with one
+//! scan and an EOI is decoded only as far as the region requires. If damage is found in this data,
+//! the decoder decodes the whole image and detects every kind of damage. Progressive files, files
+//! with several scans, and files without EOI are always decoded completely. No decoder can detect
+//! bytes that were changed into other valid codes.
 //!
 //! # Why it is fast
 //!

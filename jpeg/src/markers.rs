@@ -14,9 +14,9 @@ pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
     Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {start}", bytes.len())))
 }
 
-/// Returns whether a marker such as EOI follows the entropy-coded data. Restart markers and markers
-/// below `ff c0` do not count. Most files end with EOI, so the end of the file is checked before the
-/// data is searched.
+/// Returns whether a marker such as EOI follows the entropy-coded data that begins at byte `start`.
+/// Restart markers and markers below `ff c0` do not count. Most files end with EOI, so the end of
+/// the file is checked before the data is searched.
 pub(crate) fn is_followed_by_marker(bytes: &[u8], start: usize) -> bool {
     let mut offset = start;
     bytes[start..].ends_with(&[0xff, 0xd9])

@@ -270,8 +270,8 @@ impl Machine {
         blocks + SLACK_BLOCKS
     }
 
-    /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, a whole number of
-    /// MCUs, into the blocks that start at index `first`.
+    /// Starts a lane at bit `bit` of the stream, and returns the index of the lane. The lane
+    /// decodes `count` blocks, a whole number of MCUs, into the blocks that start at index `first`.
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy_lanes;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -324,7 +324,7 @@ impl Machine {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Ends a lane that has finished. The last busy lane takes its index.
+    /// Ends a lane that has finished. The last busy lane moves to its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy_lanes);
         self.busy_lanes -= 1;

@@ -188,7 +188,7 @@ impl Table {
     }
 
     /// Decodes the symbol at the start of `window` without a lookup. The code has at least
-    /// `shortest` bits.
+    /// `shortest` bits. Returns `None` if the code is invalid.
     #[cold]
     #[inline(never)]
     pub(super) fn decode_long(&self, window: u64, shortest: usize) -> Option<Step> {

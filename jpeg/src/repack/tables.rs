@@ -5,10 +5,10 @@ use crate::huffman::Spec;
 
 /// An optimized table must save more than this many bytes, compared to the standard table.
 ///
-/// A decoder caches the standard tables, but must build any other table for each image. In this
-/// crate's decoder, building a table takes as long as decoding 1,400 bytes (7 µs). For images
-/// smaller than 300 pixels, all optimized tables together save less than that. The threshold is
-/// lower because bytes must also be stored and read.
+/// This crate's decoder caches the standard tables, but must build any other table for each image.
+/// Building a table takes as long as decoding 1,400 bytes (7 µs). For images smaller than 300
+/// pixels, all optimized tables together save less than that. The threshold is lower because bytes
+/// must also be stored and read.
 const MIN_SAVING: u64 = 512;
 
 /// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols
@@ -21,8 +21,8 @@ pub(super) fn choose_table(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec 
     }
 }
 
-/// Returns the number of bits of the table's symbol values plus all coded symbols, or `None` if a
-/// symbol has no code.
+/// Returns the size in bits of the table's symbol list and of the codes of all symbols, or `None`
+/// if a symbol has no code.
 fn total_bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {

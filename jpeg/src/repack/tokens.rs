@@ -62,7 +62,7 @@ impl Tokens {
         starts.zip(&self.segment_ends).map(|(start, &end)| &self.symbols[start..end])
     }
 
-    /// Frees the symbols, the coefficients, or both if they take unusually much memory.
+    /// Frees the symbols, the coefficients, or both if they take more than 16 MiB.
     pub(super) fn trim(&mut self) {
         const MAX_BYTES: usize = 16 << 20;
         if self.symbols.capacity() * size_of::<u32>() > MAX_BYTES {
@@ -72,7 +72,7 @@ impl Tokens {
     }
 
     /// Reads the symbols of an image, and returns the quantization table of each component. Fails
-    /// if the data violates T.81 anywhere, even where all decoders would continue.
+    /// if the data violates T.81, even where decoders would continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
         self.symbols.clear();
         self.segment_ends.clear();

@@ -97,8 +97,8 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
 }
 
 /// Appends an application segment with zeros in place of the lengths of all restart segments except
-/// the last, and returns the offset of the first length. Returns `None` if there are few enough
-/// restart segments to search for, or too many for one application segment.
+/// the last, and returns the offset of the first length. Returns `None` if there are so few restart
+/// segments that a search is fast, or too many for one application segment.
 fn append_placeholder_lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;

@@ -15,7 +15,8 @@ fn precedes(index: u32, marker: u8) -> bool {
 }
 
 /// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without stuffed zeros.
-/// A `stream` as long as `data` is always long enough. Does not read past the last segment.
+/// A `stream` with as many bytes as `data` is always long enough. Ignores the data after the marker
+/// that ends the last segment.
 ///
 /// If `lengths` is not empty, the function searches for markers only if a marker is not at its
 /// expected position. Without a search, damage inside segments that are not needed stays
