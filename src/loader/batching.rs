@@ -21,7 +21,8 @@ impl Loader {
         self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::batch_sizes)
     }
 
-    /// Returns the maximum if datasets have their own sizes.
+    /// Returns the batch size. If datasets have their own batch sizes, returns the largest of them
+    /// as a global batch size.
     pub(super) fn effective_batch_size(&self) -> BatchSize {
         self.dataset_batch_sizes()
             .iter()
@@ -29,7 +30,8 @@ impl Loader {
             .map_or(self.batch_size.unwrap_or_default(), |largest| BatchSize::Global(*largest))
     }
 
-    /// Returns the maximum if datasets have their own sizes.
+    /// Returns the global batch size for `world_size` ranks. If datasets have their own batch
+    /// sizes, returns the largest of them. Fails if a size is too small for the number of ranks.
     pub(super) fn global_batch(&self, world_size: usize) -> Result<u64> {
         let sizes = self.dataset_batch_sizes();
         if !sizes.is_empty() && self.batch_size.is_some() {

@@ -34,14 +34,14 @@ type NamedClasses = (String, Vec<String>);
 /// Usual names of the folders with the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// The datasets with class names that this process has opened most recently, oldest first, each
-/// with the folder that contains it.
+/// The datasets with class names that this process has opened most recently, oldest first. The path
+/// is the parent folder of the dataset.
 static RECENT_CLASSES: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 const MAX_RECENT_CLASSES: usize = 32;
 
 /// Logs a warning if `source` numbers its classes differently than a sibling split of `path`, or
-/// than a dataset in the same parent folder that this process has opened. Datasets elsewhere are
-/// usually unrelated.
+/// than a dataset in the same parent folder that this process has opened recently. Datasets
+/// elsewhere are usually unrelated.
 pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
 }
 
 /// Describes the first difference from a sibling split of `path`. Compares only the names of the
-/// class folders, because labels follow from them.
+/// class folders, because these names determine the labels.
 fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -80,7 +80,7 @@ fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<Strin
     })
 }
 
-/// Returns the class names in the order of their labels.
+/// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     // A flat folder may contain millions of files, so use the file type from the directory listing,

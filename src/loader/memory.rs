@@ -90,8 +90,8 @@ impl MemoryBound {
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
-    /// Returns the memory in bytes that `demand` needs at least with the prefetch depth `prefetch`,
-    /// or `None` on overflow. Without a limit, this excludes device memory.
+    /// Returns the minimum memory for these schemas and this prefetch depth in bytes, or `None` on
+    /// overflow. Without a limit, this excludes device memory.
     fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
@@ -179,7 +179,8 @@ pub(super) struct Demand<'a> {
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Returns the largest number from 1 to `max` that fits, if any. `fits` must be monotonic.
+/// Returns the largest number from 1 to `max` that fits, if any. If a number fits, all smaller
+/// numbers must fit as well. The binary search calls `fits` about log2(`max`) times.
 fn find_largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut last_fit, mut first_misfit) = (0, max.checked_add(1)?);
     while first_misfit - last_fit > 1 {

@@ -367,8 +367,8 @@ options! {
         ///   than in the previous epoch, so each cache needs space for the images of the whole
         ///   dataset.
         ///
-        /// The memory is allocated as images are added, and it is part of
-        /// [`Batches::memory_plan`]. Opening fails if it is not available.
+        /// The memory is allocated as images are added, and it is part of [`Batches::memory_plan`].
+        /// Opening fails if this memory is not available.
         loader fn cache_decoded(bytes: usize) -> usize = 0;
 
         /// Sets how the [cache of decoded images](Self::cache_decoded) stores JPEGs;

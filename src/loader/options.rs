@@ -160,9 +160,9 @@ impl Loader {
         self
     }
 
-    /// Reads the masks for a folder of images from `folder`, a path relative to the parent of the
-    /// image folder. Opening fails if the dataset is not an image folder; see
-    /// [`source::Options::masks`](crate::source::Options::masks). Add a
+    /// Reads the masks for a folder of images from `folder`. If `folder` is a relative path, it is
+    /// resolved against the parent of the image folder. Opening fails if the dataset is not an
+    /// image folder; see [`source::Options::masks`](crate::source::Options::masks). Add a
     /// [`field::Mask`](crate::field::Mask) to get the masks in the batch.
     ///
     /// ```
