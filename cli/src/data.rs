@@ -93,7 +93,8 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// By URL scheme.
+/// Returns the object stores for URLs, by URL scheme. The list is empty without the feature
+/// `stores`.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();

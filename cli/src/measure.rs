@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use warpfeed::{Batches, Result, Stats};
 
-/// Runs a loader for `warmup`, then measures it for `time`. Holds each batch for `step`, like a
-/// training step. After each batch but the last, calls `show` with the seconds since the start, and
-/// with a function that returns the statistics: since the start, or since the warm-up once it is
-/// over.
+/// Runs a loader for `warmup`, then measures it for `time`. Waits for `step` after the arrival of
+/// each batch, like a training step. Returns the statistics since the end of the warm-up.
+///
+/// After each batch except the last, calls `show` with two arguments: the seconds since the start,
+/// and a function that returns statistics. During the warm-up, the function returns the statistics
+/// since the start. After the warm-up, it returns the statistics since the end of the warm-up.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-/// Replaces the file at `path`. If the disk is full or the process is killed, an existing file stays
-/// unchanged.
+/// Writes the file at `path`, and replaces an existing file. If the disk is full or the process is
+/// killed, an existing regular file stays unchanged.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let result = match fs::metadata(path) {
         // A pipe or a device, such as /dev/stdout, cannot be replaced.

@@ -17,13 +17,14 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Updates read the statistics, which would disturb the measurement if they were more frequent.
+/// Minimum time between two updates of a bar, in seconds. Each update reads the statistics of the
+/// loader, so more frequent updates would disturb the measurement.
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
 pub(crate) struct MeasurementBar {
     bar: ProgressBar,
-    /// In seconds since the start.
+    /// Time of the last update, in seconds since the start.
     last_update: f64,
 }
 

@@ -45,15 +45,15 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// The measurements of one thread use up to this many samples, and no more samples once
-/// [`MAX_BYTES`] have been read.
+/// Maximum number of samples for the measurements of one thread. These measurements use fewer
+/// samples if [`MAX_BYTES`] or the time limit is reached first.
 const MAX_SAMPLES: usize = 2000;
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
 /// Maximum size in bytes of the decoded pages of a shuffle window. The cache of decoded pages has
 /// at most 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
-/// Size of the memory that each thread copies, larger than the CPU caches.
+/// Size of the memory that each thread copies, in bytes. It is larger than the caches of most CPUs.
 const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
@@ -78,7 +78,8 @@ impl Args {
             Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fastest_run].1;
-                // Prefetch enough batches to cover waits up to the 99th percentile.
+                // The more the waits vary, the more batches are prefetched: the ratio of the 99th
+                // percentile to the median, from 2 to 8.
                 let wait_ratio = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
                 (runs[fastest_run].0, (wait_ratio as usize).clamp(2, 8), stats)
             }
@@ -191,7 +192,8 @@ impl Args {
         doctor_gpu::run(loader, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step)
     }
 
-    /// Runs the loader for [`RUN_TIME`]. The first quarter is a warm-up.
+    /// Runs the loader for [`RUN_TIME`]. The first quarter is a warm-up, which the returned
+    /// statistics exclude.
     fn decode_on_cpu(
         &self,
         source: &Arc<dyn Source>,
@@ -215,8 +217,8 @@ impl Args {
     }
 }
 
-/// Returns the index of the run with the fewest workers among all runs with nearly the best rate,
-/// and the best rate in samples per second.
+/// Returns the index of the first run with at least 97% of the best rate, and the best rate in
+/// samples per second. `runs` are in ascending order of the number of workers.
 fn smallest_fast_run(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
@@ -257,9 +259,9 @@ impl SingleThread {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the largest shuffle window whose decoded pages fit into [`MAX_PAGE_BYTES`].
-    /// Returns `None` if a full shuffle needs no additional time, because the pages of all
-    /// `samples` samples fit, or sources of this `kind` have no pages.
+    /// Returns the largest shuffle window, in samples, whose decoded pages fit into
+    /// [`MAX_PAGE_BYTES`]. Returns `None` if a full shuffle needs no additional time, because the
+    /// pages of all `samples` samples fit or because sources of this `kind` have no pages.
     fn shuffle_window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A full shuffle would decode a whole Parquet page, with several images, for each image.
         let window = (MAX_PAGE_BYTES / self.mean_sample_bytes().max(1)).max(1);
@@ -342,8 +344,8 @@ impl SingleThread {
     }
 }
 
-/// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns its size
-/// in bytes.
+/// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns the size
+/// of the sample's fields in bytes.
 fn read_and_touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
@@ -354,13 +356,14 @@ fn read_and_touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> R
     Ok(total)
 }
 
-/// Returns the bytes that the process has read from storage (Linux only).
+/// Returns the number of bytes that the process has read from storage, or `None` on systems other
+/// than Linux.
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// As in the loader.
+/// Number of samples that are decoded together, as in the loader.
 const GROUP_SAMPLES: usize = 8;
 
 struct DecodeBench {
@@ -382,7 +385,8 @@ impl DecodeBench {
         }
     }
 
-    /// Returns the seconds that decoding and resizing took.
+    /// Reads, decodes and resizes up to [`GROUP_SAMPLES`] samples, with their indices in `group`.
+    /// Returns the seconds of decoding, then those of resizing.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
         let codecs = Codecs::new().convert_to_u8(true);
         let mut plans: Vec<Plan> = Vec::new();
@@ -409,7 +413,7 @@ impl DecodeBench {
     }
 }
 
-/// In bytes per second.
+/// Measures how fast `threads` threads together copy memory, in bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied_bytes: usize = std::thread::scope(|scope| {

@@ -66,7 +66,7 @@ struct Report {
     annotated: Annotated,
     unreadable: usize,
     damaged: usize,
-    /// As in `verify --json`.
+    /// Texts of the errors, as in the `error` key of `verify --json`.
     findings: Vec<String>,
     bytes: Distribution,
     width: Distribution,
@@ -119,7 +119,7 @@ struct ImageSummary {
 
 #[derive(Default, Serialize)]
 struct Camera {
-    /// A frame that belongs to several samples is counted several times.
+    /// Number of frames. A frame that belongs to several samples counts once for each of them.
     frames: usize,
     formats: BTreeMap<&'static str, usize>,
     /// Number of samples by frame size, such as `640x480`.
@@ -224,7 +224,8 @@ fn summarize_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Optio
     }))
 }
 
-/// Returns `None` if the sample has no main image, and the source names no image fields.
+/// Reads the label, the images, the names of the other fields, and the annotations of a sample.
+/// Returns `None` if the sample has no main image and the source names no image fields.
 fn summarize_sample(
     source: &dyn Source,
     index: usize,
@@ -392,7 +393,8 @@ fn format_keys(counts: &BTreeMap<String, usize>) -> String {
     counts.keys().take(MAX_PRINTED).cloned().collect::<Vec<_>>().join(", ") + more
 }
 
-/// A histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...
+/// Prints a histogram of the shorter sides, which are in ascending order. There are two bins per
+/// octave, which begin at 64, 96, 128, 192, and so on.
 fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
     let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Ok(()) };
     let edges: Vec<u64> = [0].into_iter().chain((1..32).flat_map(|n| [1 << n, 3 << (n - 1)])).collect();

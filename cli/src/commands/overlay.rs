@@ -8,7 +8,8 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::AnnotationFrameArgs;
 
-/// Side of a letter in font pixels. The last column and the last row are empty.
+/// Side of a letter in font pixels. The last column is empty in almost all letters, and the last
+/// row in letters without a descender.
 pub(super) const LETTER_SIDE: u32 = 8;
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
@@ -64,8 +65,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of sample `row` of the batch onto its image, which has `side` by `side`
-    /// pixels and its upper left corner at `corner`.
+    /// Draws the annotations of sample `row` of the batch onto its image, which has `side` by
+    /// `side` pixels and its upper left corner at `corner` (x, y).
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
@@ -144,6 +145,8 @@ impl Tile<'_> {
         }
     }
 
+    /// Fills a rectangle. `columns` and `rows` are half-open ranges of pixels in the tile. Ignores
+    /// pixels outside the tile.
     fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), color: Color) {
         for (x, y) in (columns.0..columns.1).flat_map(|x| (rows.0..rows.1).map(move |y| (x, y))) {
             if let Some(pixel) = self.pixel(x, y) {
@@ -152,6 +155,7 @@ impl Tile<'_> {
         }
     }
 
+    /// Draws a box with its name. `corners` is (x1, y1, x2, y2) in pixels of the tile.
     fn outline(&mut self, corners: &[f32], color: Color, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
@@ -174,7 +178,9 @@ impl Tile<'_> {
         }
     }
 
-    /// A visible point is white with a dark rim, and a hidden point is dark.
+    /// Draws a point, (x, y, visibility) with x and y in pixels of the tile. A visible point
+    /// (visibility 2) is white with a dark rim, and a hidden point (1) is dark. A point without a
+    /// label (0) is not drawn.
     fn draw_point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
@@ -187,7 +193,8 @@ impl Tile<'_> {
     }
 }
 
-/// Classes with consecutive numbers have very different colors.
+/// Returns the color of a class. The colors repeat after ten classes, and consecutive classes have
+/// very different colors.
 fn class_color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -209,7 +216,8 @@ fn contrasting_color([r, g, b]: Color) -> Color {
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Shortens a longer `text` to `letters` characters that end in `..`.
+/// Returns `text`, shortened to at most `letters` characters. A shortened text ends in `..`, as far
+/// as the dots fit.
 pub(super) fn truncate(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {

@@ -276,7 +276,8 @@ fn describe_incomplete(missing: &str, parts: u64) -> String {
     format!("parts {list} of {parts} are not complete")
 }
 
-/// Also prints the pattern that opens the shards, if there are several and they are a whole dataset.
+/// Prints the warnings and the totals. If several shards make up a whole dataset, prints the
+/// pattern that opens them.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
     print_issues(

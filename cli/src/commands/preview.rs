@@ -54,9 +54,9 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// In pixels.
+/// Space between samples and around the sheet, in pixels.
 const GAP: u32 = 6;
-/// Size of a font pixel in pixels, if the text fits.
+/// Side of a font pixel in pixels, if the text fits at this size.
 const FONT_PIXEL_SIDE: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
@@ -134,8 +134,9 @@ impl Args {
     }
 }
 
-/// Minimizes the empty cells in the last row and, among equals, the number of columns. Sheets are at
-/// least as wide as high, and at most about three times as wide.
+/// Returns the number of columns that gives the fewest empty cells in the last row. If several
+/// numbers do, returns the smallest of them. A sheet has at least as many columns as rows, and at
+/// most about three times as many.
 fn best_column_count(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;

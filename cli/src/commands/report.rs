@@ -34,7 +34,8 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Browsers draw this number of spans without a noticeable delay.
+/// Maximum number of spans in the timeline. Browsers draw this number of spans without a noticeable
+/// delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {

@@ -11,11 +11,11 @@ use warpfeed::{Stats, Verdict};
 /// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
 /// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
-/// Maximum acceptable cost of the requests per process and epoch.
+/// Maximum acceptable cost of the requests per process and epoch, in dollars.
 const MAX_DOLLARS: f64 = 1.0;
-/// Bytes that a loader's prefetcher schedules per round: half of its budget, minus some bytes for
-/// the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If its window
-/// has at most this size, each block is one request.
+/// Bytes that a loader's prefetcher schedules per round: half of its default budget, minus some
+/// bytes for the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If its
+/// window has at most this size, a block usually is one request.
 const ROUND_BYTES: u64 = 112 << 20;
 const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
@@ -36,10 +36,10 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Estimates the requests from the statistics of a loader on the dataset at `path`. Returns
-    /// `None` if the loader sent no requests, as for a local dataset, or if the dataset does not
-    /// consist of tar shards: only there, samples are adjacent, so that one request can fetch
-    /// several of them.
+    /// Estimates the requests from the statistics of a loader on the dataset at `path`, with a mean
+    /// of `sample_bytes` bytes per sample. Returns `None` if the loader sent no requests, as for a
+    /// local dataset. Also returns `None` if the dataset does not consist of tar shards, because
+    /// the estimate assumes adjacent samples, several of which one request can fetch.
     pub(super) fn estimate(
         path: &Path,
         kind: &str,
@@ -66,7 +66,7 @@ impl Requests {
         })
     }
 
-    /// Returns the suggested window in samples, or `None` for a full shuffle.
+    /// Returns the suggested shuffle window in samples, or `None` if a full shuffle is suggested.
     pub(super) fn suggested_window(&self) -> Option<usize> {
         let halves_requests = self.windowed_requests * 2 <= self.full_requests;
         (halves_requests

@@ -17,9 +17,9 @@ use crate::{Outcome, progress, size};
 /// 64 classes also their hue. Sizes, JPEG qualities and subsampling vary as in real datasets. Some
 /// images are gray, progressive, or PNG. The same options produce the same bytes on every machine.
 ///
-/// With --layout coco or voc, an image shows figures of several classes. Each figure is annotated
-/// with its box and its visible pixels, and for COCO with three keypoints. Every fifth image
-/// belongs to the validation split.
+/// With --layout coco or voc, an image shows figures of several classes. Each figure with at least
+/// 12 visible pixels is annotated with its box and its visible pixels, and for COCO with three
+/// keypoints. Every fifth image belongs to the validation split.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -65,7 +65,8 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Findings are written after each block of samples.
+/// Number of samples per block. The findings of a block are written once the whole block has been
+/// checked.
 const BLOCK_SAMPLES: usize = 2048;
 
 impl Args {
@@ -212,9 +213,11 @@ pub(crate) fn check(
     Checked { is_deep: is_deep && finding.is_none(), finding }
 }
 
-/// Returns whether a field contains an image, although its header may be damaged: its name ends
-/// with the extension of an image format, or its bytes begin with a signature. Text may begin with
-/// the signature of BMP, and arrays have the signature of NPY.
+/// Returns whether a field contains an image, even if the image's header is damaged. A field
+/// contains an image if its name ends with the extension of an image format, if its bytes begin
+/// with the signature of an image format, or if the header can be read. The signatures of BMP and
+/// NPY do not count, because text may begin with the signature of BMP, and arrays have the
+/// signature of NPY.
 fn is_image(name: &str, bytes: &[u8]) -> bool {
     let extension = name.rsplit('.').next().unwrap_or(name);
     format::field_for_extension(extension, &[]).is_some()
@@ -223,7 +226,8 @@ fn is_image(name: &str, bytes: &[u8]) -> bool {
 }
 
 /// Checks the fields other than `checked` that contain an encoded image, such as the cameras of a
-/// robot. If an image is damaged but can be decoded, returns a description of the damage.
+/// robot. If images are damaged but can be decoded, returns a description of the damage to the last
+/// of them.
 fn check_image_fields(
     sample: &Sample<'_>,
     checked: Option<&str>,
@@ -252,7 +256,7 @@ fn check_image_fields(
     Ok(damage)
 }
 
-/// Sets `is_deep` if the image is valid but has more than 8 bits per channel.
+/// Checks an image, and sets `is_deep` if the image is valid but has more than 8 bits per channel.
 fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();

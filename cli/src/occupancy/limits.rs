@@ -100,7 +100,7 @@ impl Limits {
         })
     }
 
-    /// Iterates over the compute capabilities in the table, oldest first.
+    /// Iterates over the limits of all supported compute capabilities, in ascending order.
     pub fn all() -> impl Iterator<Item = Limits> {
         TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
             // For compute capability 8.0 and later, the driver reserves 1 KB per block, and the

@@ -93,8 +93,9 @@ impl Limits {
         let by_warps = if fits { self.warps / warps } else { 0 };
 
         // A warp gets its registers in units of 256. Each of the four partitions has a quarter of
-        // the register file, so the number of warps of a block is rounded up to a multiple of four.
-        // If the block then does not fit into the register file, the launch fails.
+        // the register file, so a launch requires registers for a multiple of four warps. If the
+        // block with its number of warps rounded up does not fit into the register file, the launch
+        // fails. If it fits, the number of blocks depends on the actual number of warps.
         let registers_per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let block_registers = registers_per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || block_registers > self.registers {

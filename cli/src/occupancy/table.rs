@@ -19,7 +19,8 @@ pub struct Table {
 pub struct Row {
     /// Occupancy at this block size.
     pub occupancy: Occupancy,
-    /// Whether the kernel can be launched, and no other block size in the table allows more warps.
+    /// Whether the kernel can be launched with this block size, and no other block size in the
+    /// table allows more warps.
     pub best: bool,
 }
 
@@ -57,7 +58,7 @@ impl Table {
     }
 
     /// Returns a bar chart as a self-contained SVG document, with one bar per block size. The
-    /// height shows the occupancy, and the color shows the limiting resource.
+    /// height of a bar shows the occupancy, and its color shows the limiting resource.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;
