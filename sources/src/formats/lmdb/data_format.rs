@@ -10,7 +10,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
     companions: Some(Companions {
-        // Do not download the lock file, because opening the database creates it.
+        // Do not download the lock file, because opening the database creates a new one.
         is_excluded: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
     }),

@@ -68,7 +68,8 @@ unsafe impl Send for Slot {}
 impl Snapshot {
     /// Opens the database `name` in the file or folder at `path`. If `name` is `None`, opens the
     /// only named database if it is the only entry of the main database. If the main database is
-    /// empty or has an entry that is not a named database, opens the main database instead.
+    /// empty or has an entry that is not a named database, opens the main database instead. Fails
+    /// if the main database contains only named databases, and more than one.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut is_outgrown = false;
         for _ in 0..MAX_ATTEMPTS {

@@ -25,7 +25,7 @@ const LOCKS: usize = 64;
 const DEFAULT_BUDGET: usize = 32 << 20;
 /// Value of [`PageLimit::limit`] in bytes if no loader reads the dataset.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// Minimum page limit in bytes, even if a loader's memory is smaller.
+/// Minimum page limit in bytes, even if a loader grants less memory.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// A page, dictionary or column chunk with more bytes than this is large. At most one large page,
 /// one large dictionary and one large column chunk are loaded at a time.

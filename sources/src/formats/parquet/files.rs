@@ -193,7 +193,7 @@ impl Files {
     }
 
     /// Reads the page indexes of those columns that contain no lists, so that a prefetch order can
-    /// list single pages of these columns.
+    /// list individual pages of these columns.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.is_list).map(|needed| needed.leaf as u32).collect();

@@ -24,7 +24,7 @@ pub(super) struct Header {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum PageKind {
-    /// A page without values, such as an index page.
+    /// A page of any other type, such as an index page. It contains no values.
     Other,
     Dictionary {
         encoding: Encoding,

@@ -18,7 +18,7 @@ pub(super) struct Index {
     pages: Vec<Page>,
     /// Number of rows in `pages`.
     rows: usize,
-    /// Byte range of the dictionary in the file.
+    /// Byte range of the dictionary in the file, if there is a dictionary.
     pub(super) dictionary: Option<Range<u64>>,
     /// First row of the first page that does not need the dictionary, or `usize::MAX` if no such
     /// page has been found yet. Writers that stop using a dictionary do not usually resume, so

@@ -21,8 +21,8 @@ use crate::error::{Error, Result, reserve};
 /// so this limit guards against damaged counts. It is high because run-length encoding is compact:
 /// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Bytes that the estimate for a list column adds for the dictionary. The metadata does not declare
-/// its size.
+/// Number of bytes that the estimate for a list column adds for the dictionary, because the
+/// metadata does not declare the dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS: &str = "the lists of a row group";
 
@@ -35,7 +35,7 @@ pub(super) struct ColumnChunk<'a> {
     pub(super) assume_compressed: bool,
     /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
-    /// The page limit, in bytes, that a loader would set if memory were not tight.
+    /// The page limit, in bytes, that a loader sets if its memory limit allows.
     pub(super) max_grant: usize,
 }
 

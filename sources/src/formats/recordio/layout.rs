@@ -68,8 +68,9 @@ pub(super) fn integer_label(bytes: &[u8]) -> Option<i64> {
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// Returns the byte ranges of the labels and of the image within a record. `data` is the beginning
-/// of the record, from which only the flag is read, and `len` is the length of the record in bytes.
+/// Returns the byte ranges of the labels and of the image within the data of a record. The data
+/// begins with the `IRHeader`. `data` is its beginning, from which only the flag is read, and `len`
+/// is the length of the whole data in bytes.
 pub(super) fn label_and_image_ranges(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let truncated = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let label_count = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(truncated)?;
