@@ -219,9 +219,9 @@ impl Augment {
     /// [`random_crop`](Augment::random_crop). With [`Border::Reflect`] and [`Border::Symmetric`], a
     /// sample fails if its image has too few rows or columns for the border to mirror.
     ///
-    /// All borders except the constant one repeat image pixels. Annotations cannot be repeated, so
-    /// a loader with a mask, boxes or any other field that is transformed with the image accepts
-    /// only the constant border.
+    /// Every border except [`Border::Constant`] repeats image pixels. Annotations cannot be
+    /// repeated, so a loader with a mask, boxes or any other field that is transformed with the
+    /// image accepts only the constant border.
     #[must_use]
     pub fn padding_mode(self, mode: Border) -> Self {
         self.then(Setting::PaddingMode { mode })

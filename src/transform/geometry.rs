@@ -165,8 +165,10 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
     Size::new(side(w), side(h))
 }
 
-/// Draws the box of torchvision's `RandomCrop`: a random area that fits into `output`. Draws one
-/// number for each axis along which the image is larger than the output, the vertical axis first.
+/// Draws the box of torchvision's `RandomCrop`. Along an axis where the image is larger than
+/// `output`, the box is a random section of the output's length. Along any other axis, the box
+/// spans the whole image. Draws one number for each axis along which the image is larger than the
+/// output, the vertical axis first.
 pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let mut span = |length: u32, output_side: u32| {
         let start = if length > output_side { rng.below(u64::from(length - output_side) + 1) as u32 } else { 0 };

@@ -1,5 +1,5 @@
-//! The crop of torchvision's `RandomIoUCrop`, with its rounding (Liu et al., "SSD: Single Shot
-//! MultiBox Detector", 2016).
+//! The crop of torchvision's `RandomIoUCrop`, with torchvision's rounding (Liu et al., "SSD: Single
+//! Shot MultiBox Detector", 2016).
 
 use crate::decode::{Rect, Size};
 use crate::sampler::Rng;

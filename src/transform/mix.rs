@@ -92,7 +92,7 @@ impl Mix {
 /// ([`Mixing::partner`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
-    /// Weight of the sample itself, from 0 to 1. Torchvision calls it `lam`.
+    /// Weight of the sample itself, from 0 to 1. torchvision calls this weight `lam`.
     pub weight: f32,
     /// Rectangle that is copied from the other sample (`CutMix`), or `None` for a weighted sum
     /// (`MixUp`).
@@ -101,7 +101,8 @@ pub struct Mixing {
 
 impl Mixing {
     /// Returns the index of the sample that is mixed into sample `index` of a batch of `count`
-    /// samples. This is the previous sample, or the last sample for the first one.
+    /// samples. For the first sample, this is the last sample. For any other sample, this is the
+    /// previous sample.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }

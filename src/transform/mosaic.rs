@@ -143,10 +143,10 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
-    /// Places an image along an axis (0 is horizontal). If `is_after` is true, the image begins at
-    /// the point where the images meet. If `is_after` is false, the image ends at this point.
-    /// `length` is the length of the image in canvas pixels, and `side` is the length of the
-    /// output.
+    /// Computes the position of an image along an axis (0 is horizontal). If `is_after` is true,
+    /// the image begins at the point where the images meet. If `is_after` is false, the image ends
+    /// at this point. `length` is the length of the image in canvas pixels, and `side` is the
+    /// length of the output.
     fn span(&self, axis: usize, length: u32, side: u32, is_after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;

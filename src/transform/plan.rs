@@ -35,7 +35,7 @@ pub struct Plan {
     pub resized: Size,
     /// Upper left corner (column, row) of the section of the resized area that the target shows.
     pub offset: (u32, u32),
-    /// Area of the output that shows the image, before flips.
+    /// Area of the output that shows the image, before flips and geometric operations.
     pub target: Rect,
     /// Fill color (red, green, blue) of the output outside `target`.
     pub fill: [u8; 3],
@@ -207,7 +207,8 @@ impl Plan {
         if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.image_area() }
     }
 
-    /// Returns the area of the output that shows the image, after flips.
+    /// Returns the area of the output that shows the image, after flips and before geometric
+    /// operations.
     pub fn image_area(&self) -> Rect {
         let Rect { mut x, mut y, width, height } = self.target;
         if self.flip {
@@ -260,13 +261,13 @@ impl Plan {
         is_inside(point, self.image_area())
     }
 
-    /// Returns whether geometric operations move the pixels of the output. [`column`](Plan::column)
-    /// and [`row`](Plan::row) then refer to the output before these operations.
+    /// Returns whether geometric operations move the pixels of the output. If so,
+    /// [`column`](Plan::column) and [`row`](Plan::row) refer to the output before these operations.
     pub fn is_warped(&self) -> bool {
         self.effects.warps().next().is_some()
     }
 
-    /// Returns how many pixels geometric operations on annotations copy.
+    /// Returns the number of pixels that a geometric operation on annotations copies.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
@@ -322,8 +323,8 @@ impl Plan {
     }
 
     /// Maps the box (x1, y1, x2, y2) of the image to the output, and clips it to the area that
-    /// shows the image. Returns `None` if the clipped box is empty, or if
-    /// [`requires_center`](Plan::requires_center) drops it.
+    /// shows the image. Returns `None` if the clipped box is empty, if it is empty after a
+    /// geometric operation, or if [`requires_center`](Plan::requires_center) drops the box.
     ///
     /// Coordinates are pixel edges: a box from 0 to `width` contains all columns, and a flip maps
     /// `x` to `width - x`. Each geometric operation replaces the box with the smallest box around

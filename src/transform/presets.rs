@@ -36,11 +36,11 @@ impl Augment {
     /// | name | steps |
     /// |---|---|
     /// | `classification` | [`train`](Augment::train)`(side)` |
-    /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | the same, followed by the policy with bilinear interpolation |
+    /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | `classification`, followed by the policy with bilinear interpolation |
     /// | `classification-v2` | `classification-ta_wide`, random erasing with probability 0.1, MixUp (0.2) or CutMix (1) |
     /// | `classification-eval` | [`eval`](Augment::eval)`(side * 8 / 7, side)` |
     /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, or less if the longer side would exceed `side`; filled with the mean color; flip |
-    /// | `detection-multiscale` | the same, with the shorter side drawn from 480, 512, ..., 800, each scaled by `side / 1333` |
+    /// | `detection-multiscale` | `detection-hflip`, but with the shorter side drawn from 480, 512, ..., 800, each scaled by `side / 1333` |
     /// | `detection-eval` | `detection-hflip` without the flip |
     /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean color; flip |
     /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean color; then `detection-ssdlite` |

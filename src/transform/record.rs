@@ -2,7 +2,7 @@
 //!
 //! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares the
 //! struct and its conversion to words. In tests, the macro also generates the C declaration, which
-//! must equal the one in `device/nvidia/kernels/*.cuh`.
+//! must equal the declaration in `device/nvidia/kernels/*.cuh`.
 
 use crate::decode::Rect;
 

@@ -85,8 +85,8 @@ impl Augment {
         self.all_augments().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Returns the maximum number of bytes of scratch memory that the effects on pixels of a sample
-    /// use, in all epochs.
+    /// Returns the number of scratch bytes to reserve for the effects on pixels of a sample, in any
+    /// epoch.
     pub(crate) fn effects_memory(&self) -> u64 {
         let bytes = |augment: &Augment| {
             let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());

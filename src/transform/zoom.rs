@@ -1,4 +1,4 @@
-//! The canvas of torchvision's `RandomZoomOut`, with the same rounding.
+//! The canvas of torchvision's `RandomZoomOut`, with torchvision's rounding.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};

@@ -9,9 +9,9 @@ use crate::sampler::Rng;
 use crate::transform::Interpolation;
 use crate::transform::geometry::Interval;
 
-/// Rotates, translates, scales and shears the image about its center by random amounts, like
-/// `RandomAffine` and `RandomRotation` in torchvision's transforms v2. The size of the image does
-/// not change. Only components that are set have an effect.
+/// Rotates, scales and shears the image about its center, and translates it, by random amounts,
+/// like `RandomAffine` and `RandomRotation` in torchvision's transforms v2. The size of the image
+/// does not change. Only components that are set have an effect.
 ///
 /// Masks, boxes, points and maps of the sample are transformed together with the image.
 ///
@@ -148,7 +148,8 @@ impl RandomAffine {
         }
         draw_into(self.scale, &mut affine.scale);
         [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, out)| draw_into(shear, out));
-        // torchvision's classes fill with black, unlike its functions.
+        // torchvision's classes pass black as the fill color, while its functions have no fill
+        // color by default.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
     }

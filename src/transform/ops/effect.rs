@@ -14,8 +14,8 @@ pub(crate) trait PixelEffect: Record {
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// A naive reference implementation of an effect on pixels. Tests compare [`PixelEffect::run`] with
-/// it.
+/// A naive reference implementation of an effect on pixels. Tests compare its result with the
+/// result of [`PixelEffect::run`].
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
@@ -41,7 +41,7 @@ pub(crate) trait ValueEffect: Record {
 pub(crate) struct Scratch {
     copy: Vec<u8>,
     pub(super) row: Vec<f32>,
-    /// The input image of AugMix, which each of its chains starts from.
+    /// The input image of AugMix. Each chain starts from this image.
     pub(super) original: Vec<u8>,
     /// The weighted sum of the original image and the chains that have run so far.
     pub(super) sum: Vec<f32>,

@@ -115,7 +115,7 @@ impl Operation for ColorJitter {
     }
 
     /// Draws one number to decide whether to jitter, if the probability is less than 1, then three
-    /// numbers for the order and one for each enabled effect.
+    /// numbers for the order of the effects, and one number for each enabled effect.
     fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;

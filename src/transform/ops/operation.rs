@@ -22,8 +22,8 @@ pub(crate) trait Operation {
     /// Returns the name of the operation, if it changes colors rather than only moving pixels.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Returns the number of scratch bytes per output pixel that the host code of the effects uses.
-    /// The default is enough for a copy of the image.
+    /// Returns the number of scratch bytes to reserve per output pixel for the host code of the
+    /// effects. The default is enough for a copy of the image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }

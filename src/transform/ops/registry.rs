@@ -201,8 +201,8 @@ impl SampleEffects {
         })
     }
 
-    /// Marks the geometric effects at index `first` and after it as part of a chain, so that they
-    /// do not transform annotations.
+    /// Marks the geometric effects of `pixels[first..]` as part of a chain. Effects in a chain do
+    /// not transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let AnyPixelEffect::Warp(warp) = effect {

@@ -13,8 +13,8 @@ record! {
 }
 
 impl Sharpen {
-    /// Creates the effect. The factor 0 smooths the image, 1 keeps it, and 2 doubles the difference
-    /// from the smoothed image.
+    /// Creates the effect. The factor 0 smooths the image, 1 does not change it, and 2 doubles the
+    /// difference from the smoothed image.
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }

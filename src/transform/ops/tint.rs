@@ -177,7 +177,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     }
     for (i, pixel) in block.iter_mut().enumerate() {
         let [r, g, b] = *pixel;
-        // A gray pixel has no hue.
+        // A gray pixel has no hue, and its computed levels are invalid.
         *pixel = if (r == g) & (g == b) { *pixel } else { std::array::from_fn(|channel| levels[channel][i]) };
     }
 }

@@ -55,9 +55,10 @@ impl Resizer {
         Resizer { x_axis, y_axis, row: Vec::new(), resized_rows: Vec::new(), table, kernels }
     }
 
-    /// Crops, resizes and flips `pixels` according to `plan`, fills the rest of the output, and
-    /// writes the result to `dst` in `u8` HWC. This method does not apply effects such as
-    /// rotations. Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst`.
+    /// Crops, resizes and flips `pixels` according to `plan`, and writes the result to `dst` in
+    /// `u8` HWC. Fills the output outside the plan's target. This method does not apply effects
+    /// such as rotations. Overwrites all `plan.output.height * plan.output.width * 3` bytes of
+    /// `dst`.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the output or

@@ -266,7 +266,8 @@ impl TimmPolicy {
         }
     }
 
-    /// Draws the effects of a sample. For AugMix, draws one effect of a chain.
+    /// Draws the effects of a sample, and passes them to `on_effect`. For AugMix, draws one effect
+    /// of a chain.
     pub(super) fn draw_effects(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match self.effects {
             Effects::Choice { kinds, is_weighted, number, probability } => {
