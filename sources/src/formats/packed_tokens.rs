@@ -74,14 +74,14 @@ impl Packing {
     }
 }
 
-/// Rows of whole documents from token files, for training language models with little padding.
+/// Rows of packed documents from token files, for training language models with little padding.
 ///
 /// The files have the same formats as for [`TokenFile`](super::TokenFile). A document runs up to
 /// and including its end token, or to the end of the file. The packer looks at a window of
 /// consecutive documents of one file at a time ([`Packing::window_documents`]). In file order, it
 /// puts each document into the first row that has enough free space and fewer documents than
-/// [`Packing::max_documents`] (first-fit). A document longer than a row is split: each full piece
-/// fills a row, and the remainder is packed like a document. In a row, each piece counts as a
+/// [`Packing::max_documents`] (first-fit). Only a document longer than a row is split: each full
+/// piece fills a row, and the remainder is packed like a document. In a row, each piece counts as a
 /// document.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
