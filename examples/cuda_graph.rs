@@ -4,13 +4,14 @@
 //! cargo run --release --example cuda_graph
 //! ```
 //!
-//! A CUDA graph contains the addresses that were used during its capture, but each batch of the
-//! loader is at a different address. The step therefore reads from fixed buffers. Before each
-//! launch of the graph, a batch is copied into these buffers on the device.
+//! A CUDA graph contains the addresses that were used during its capture, but the addresses of the
+//! loader's batches change. The step therefore reads from fixed buffers. Before each launch of the
+//! graph, a batch is copied into these buffers on the device.
 //!
 //! Requesting a batch during the capture fails, because the loader's waits would become part of the
-//! graph. The capture and the loader continue. The exit code is 0 if the weights are bit-identical
-//! to those without a graph, and 1 otherwise. Without a GPU, the example only prints a message.
+//! graph. The capture and the loader can still be used after this error. The exit code is 0 if the
+//! weights and the loss are bit-identical with and without the graph, and 1 if they are not.
+//! Without a GPU, the example prints a message, and the exit code is 0.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ impl Source for Colors {
         let color = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
         scratch.extend(color.iter().cycle().take(32 * 32 * 3));
-        // Raw pixels, as the codec below expects.
+        // The field contains raw pixels, which the codec `RawRgb` reads.
         Ok(Sample::new("color").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 

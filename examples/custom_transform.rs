@@ -8,7 +8,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Loader, Result};
 
-/// A transform that adds noise of up to `STRENGTH` to every channel value.
+/// A transform that adds a random number from -`STRENGTH` to `STRENGTH` to every channel value.
 fn grain(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     const STRENGTH: u64 = 24;
     for value in image.data_mut() {

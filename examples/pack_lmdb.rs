@@ -4,7 +4,8 @@
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
 //! ```
 //!
-//! Pixels do not change. JPEGs get restart markers, so that random crops decode faster.
+//! Pixels do not change. Most JPEGs get restart markers, so that random crops decode faster. The
+//! program lists the images that it could not rewrite.
 
 use warpfeed::pack::Pack;
 use warpfeed::{Error, source};

@@ -1,6 +1,6 @@
 //! Writes a loader's batches to stdout, so that programs in other languages can compare their own
-//! batches with them. A batch is a line of JSON, followed by the bytes of its fields in the order
-//! of the line. The tests of the Python package use this program.
+//! batches with them. Each batch is written as a line of JSON that lists its fields, followed by
+//! the bytes of these fields in the same order. The tests of the Python package use this program.
 //!
 //! ```text
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
@@ -67,7 +67,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `RECIPES` in `python/tests/test_fields.py` defines the same options.
+/// Adds the options of the recipe called `name`. `RECIPES` in `python/tests/test_fields.py` defines
+/// the same options.
 fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
     Ok(match name {
         "boxes" => loader.unlabeled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(

@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("epoch {} batch {}: {:?}", batch.epoch(), batch.batch_index(), batch.ids().collect::<Vec<_>>());
             std::thread::sleep(Duration::from_millis(50)); // a training step
             if rank.rank == 0 {
-                // A real program would save this with the model. The file is written atomically.
+                // A real program would save the checkpoint with the model. The rename replaces the
+                // file atomically.
                 let new = checkpoint.with_extension("new");
                 fs::write(&new, serde_json::to_vec(&epoch.checkpoint())?)?;
                 fs::rename(&new, &checkpoint)?;

@@ -2,9 +2,9 @@
 //! `cargo run --release --example serve`.
 //!
 //! Eight clients send encoded images, some of which are invalid. The decoder batches requests
-//! dynamically: a batch starts when it contains 16 images, or after 2 ms. Batches are on the GPU if
-//! there is one. The "model" responds with the mean of the normalized image, which each client
-//! compares with the mean of the same image from a loader.
+//! dynamically: it decodes a batch once the batch contains 16 images, or 2 ms after its first
+//! request. Batches are on the GPU if there is one. The "model" responds with the mean of the
+//! normalized image, which each client compares with the mean of the same image from a loader.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -108,7 +108,8 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// Sends images one after the other and checks the responses. Returns the latencies.
+/// Sends images one after the other, and checks the responses. Returns the latency of each
+/// response.
 fn run_client<B>(
     client: usize,
     images: &dyn Source,

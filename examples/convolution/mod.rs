@@ -10,6 +10,7 @@ pub(crate) struct Maps {
     pub(crate) side: usize,
 }
 
+/// Weights with their gradient, and the moving averages of the gradient and of its square.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -18,8 +19,8 @@ struct Param {
 }
 
 impl Param {
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence, so that
-    /// every run starts with the same values.
+    /// Creates weights with He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
+    /// sequence, so that every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -57,7 +58,8 @@ pub(crate) struct Convolution {
     kernel_side: usize,
     stride: usize,
     has_relu: bool,
-    /// The input's neighborhoods as columns, for the backward pass.
+    /// The neighborhoods of the latest input as columns, with a last row of ones for the bias. The
+    /// backward pass reads them.
     columns: Array2<f32>,
     output: Array2<f32>,
 }
@@ -77,7 +79,8 @@ impl Convolution {
         }
     }
 
-    /// Lists the rows of the column matrix, each with its input channel and its shift in y and x.
+    /// Lists the rows of the column matrix except the last, as (row, input channel, shift in y,
+    /// shift in x).
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (kernel_side, half) = (self.kernel_side, (self.kernel_side / 2) as isize);
         let row_position = move |row: usize| {
@@ -138,8 +141,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel and the input pixel at the offset (`dy`, `dx`) from it, or
-/// `None` outside the image.
+/// Calls `f` with the index of each output pixel, and with the index of the input pixel at the
+/// offset (`dy`, `dx`) from its position, or `None` outside the image.
 fn for_each_tap(
     side: usize,
     out_side: usize,
@@ -173,7 +176,8 @@ impl Net {
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// `grad` is the gradient with respect to the latest result.
+    /// Accumulates the gradients of all weights. `grad` is the gradient with respect to the output
+    /// of the latest forward pass.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }

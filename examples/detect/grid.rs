@@ -40,6 +40,9 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
+/// Returns the loss of an image, and its gradient with respect to `scores`, which has [`ROWS`] rows
+/// and a column for each cell. If a cell contains the centers of several objects, only the last of
+/// these objects counts.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[TrueObject]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut object_of_cell: Vec<Option<&TrueObject>> = vec![None; CELLS * CELLS];
@@ -62,7 +65,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[TrueObject]) -> (f32, Array2<f
         let targets =
             [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), log_size(*x1, *x2), log_size(*y1, *y2)];
         for (row, target) in (1..).zip(targets) {
-            // Half the squared distance, with the gradient clipped to 1.
+            // Half the squared distance, with the gradient clipped to the range from -1 to 1.
             let difference = scores[[row, cell]] - target;
             loss += difference * difference / 2.0;
             grad[[row, cell]] = difference.clamp(-1.0, 1.0);

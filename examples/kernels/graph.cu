@@ -1,5 +1,5 @@
 // The training step of `examples/cuda_graph.rs`: a softmax classifier on 8x8 averages of the image.
-// Values are added in a fixed order, so two runs are bit-identical.
+// Values are added in a fixed order, so two runs on the same GPU are bit-identical.
 
 typedef unsigned int u32;
 

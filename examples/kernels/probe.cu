@@ -1,12 +1,12 @@
 // Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of a given
-// duration, and kernels that need many registers. They are compiled like
+// duration, and kernels that use a given number of registers. They are compiled like
 // src/device/nvidia/kernels/convert.cu; see the README in that folder.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Adds the output of SplitMix64's finalizer for each (32-bit word, index) pair, so that a torn,
-// stale or misplaced word changes the sum. `sum` is one u64, which the caller must set to 0.
+// Adds the output of SplitMix64's finalizer for each (32-bit word, index) pair to `sum`. A torn,
+// stale or misplaced word almost certainly changes the sum. The caller must set `sum` to 0.
 extern "C" __global__ void checksum(const u32* words, u64 count, u64* sum) {
     u64 mine = 0;
     for (u64 i = blockIdx.x * u64(blockDim.x) + threadIdx.x; i < count; i += u64(gridDim.x) * blockDim.x) {

@@ -21,7 +21,7 @@ extern "C" __global__ void im2col(float* columns, const float* maps, u32 channel
     columns[i] = inside ? maps[size_t(c) * channel_stride + size_t(n) * image_stride + y * side + x] : 0.0f;
 }
 
-// Computes the gradient of `im2col`: each pixel of (C, N, side, side) is the sum of the columns
+// Computes the gradient of `im2col`: each pixel of (C, N, side, side) is the sum of the entries
 // that it was copied to.
 extern "C" __global__ void col2im(float* maps, const float* columns, u32 channels, u32 count, u32 side) {
     const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -41,8 +41,9 @@ extern "C" __global__ void col2im(float* maps, const float* columns, u32 channel
 
 // Computes out (rows, columns) = a (rows, depth) * b (depth, columns). Row and column strides allow
 // for transposed inputs. Each block computes a tile of 64x64 values, and each of its 256 threads
-// 4x4 of them. With more than one block in z, each of these blocks handles `part` of the depth and
-// writes its own matrix to `out`; `add_parts` adds the matrices.
+// computes 4x4 of them. If the grid has more than one block in z, each z index handles `part`
+// consecutive values of the depth, and writes its own matrix to `out`. `add_parts` adds these
+// matrices.
 extern "C" __global__ void matmul(float* out, const float* a, const float* b, u32 rows, u32 columns, u32 depth,
                                   u32 part, u32 a_row, u32 a_column, u32 b_row, u32 b_column) {
     __shared__ float a_tile[16][65];
@@ -151,8 +152,8 @@ extern "C" __global__ void spread(float* maps, const float* features, u32 channe
 
 // Adds the bias to logits (count, classes), and replaces them with the gradient of the mean
 // cross-entropy, with one thread per sample. Adds the cross-entropy of sample n of the batch to
-// `loss[n]`, and 1 to `right[n]` if the sample is classified correctly. An invalid label gives NaN,
-// which is easy to notice.
+// `loss[n]`, and 1 to `right[n]` if the sample is classified correctly. An invalid label makes the
+// loss NaN, which is easy to notice.
 extern "C" __global__ void softmax(float* logits, const float* bias, const long long* labels, float* loss, float* right,
                                    u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;

@@ -22,8 +22,8 @@ const CAMERA: &str = "observation.images.top";
 /// Number of actions that the policy predicts. Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// Number of inputs. Each task has its own block for the pixels, the position and a constant. The
-/// other task's block is zero.
+/// Number of inputs. Each task has its own block for the pixels, the position and a constant. In
+/// each sample, the block of the other task is zero.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
 const EPISODES: u64 = 400;
 /// Number of held-out episodes, which are at the end of the dataset.
@@ -115,7 +115,7 @@ impl Policy {
         Policy { weights: zeros(), velocity: zeros(), scale }
     }
 
-    /// Returns the inputs and the normalized actions of a batch.
+    /// Returns the inputs of a batch, and its actions divided by their standard deviations.
     fn read(&self, batch: &HostBatch) -> (Array2<f32>, Array2<f32>) {
         let floats = |name: &str| -> Vec<f32> {
             let bytes = batch.field(name).expect("a field of the loader").bytes();
@@ -144,7 +144,7 @@ impl Policy {
         f64::from(residuals.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
     }
 
-    /// Returns the mean squared error of normalized actions.
+    /// Returns the mean squared error of the normalized actions over an epoch.
     fn error(&self, batches: &mut Batches<HostBatch>) -> Result<f64> {
         let (mut sum, mut count) = (0.0, 0);
         for batch in batches.epoch(0) {

@@ -1,11 +1,11 @@
 //! A small convolutional network with hand-written gradients: three 3x3 convolutions, each followed
 //! by ReLU and 2x2 max pooling, then global average pooling, and a linear layer. Images are (N, 3,
-//! H, W) `f32`, with H and W multiples of 8.
+//! side, side) `f32`, and the side is a multiple of 8.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
 
-/// A batch of feature maps, (N, C, H, W).
+/// A batch of feature maps, (N, C, side, side).
 struct Maps {
     data: Vec<f32>,
     channels: usize,
@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// Returns a view of one image as (C, H * W).
+    /// Returns a view of one image as (C, side * side).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")
@@ -41,8 +41,8 @@ struct Param {
 }
 
 impl Param {
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence, so that
-    /// every run starts with the same values.
+    /// Creates weights with He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
+    /// sequence, so that every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -67,7 +67,8 @@ impl Param {
 /// A 3x3 convolution with zero padding, ReLU, and 2x2 max pooling.
 struct Block {
     weight: Param,
-    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), for the backward pass.
+    /// The 3x3 neighborhoods of each input image as columns, (C * 9, side * side), for the backward
+    /// pass.
     columns: Vec<Array2<f32>>,
     /// For each pooled value, the index of its source within the plane, or `u32::MAX` if ReLU clipped
     /// it.
@@ -159,8 +160,8 @@ impl Net {
         Net { blocks, head: Param::new(classes, WIDTHS[3] + 1) }
     }
 
-    /// The mean features, followed by a constant 1: (N, F + 1), and the side of the last feature
-    /// maps.
+    /// Returns the mean of each of the F feature maps, followed by a constant 1, for each image:
+    /// (N, F + 1). Also returns the side of the last feature maps.
     fn features(&mut self, images: &[f32], side: usize) -> (Array2<f32>, usize) {
         let count = images.len() / (3 * side * side);
         let mut maps = Maps { data: images.to_vec(), channels: 3, side };

@@ -21,7 +21,8 @@ fn to_f64(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// Fails unless `actual` equals `expected` up to `tolerance` times the largest value in `expected`.
+/// Fails unless `actual` equals `expected` up to `tolerance` times the largest absolute value in
+/// `expected`.
 fn check_close(name: &str, actual: &[f64], expected: &[f64], tolerance: f64) -> Result {
     if actual.len() != expected.len() {
         return Err(format!("{name}: {} values instead of {}", actual.len(), expected.len()).into());
@@ -190,8 +191,9 @@ fn heads(kernels: &Kernels) -> Result {
     check_close("update", &download(stream, &values)?, &expected, 1e-5)
 }
 
-/// Checks the loss, the number of correct predictions and every gradient, and that each step updates
-/// all parameters, for a full batch and then a smaller one.
+/// Trains for two steps, with a full batch and then with a smaller one. After each step, checks the
+/// loss, the number of correct predictions and every gradient, and that the step has changed each
+/// parameter array.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;

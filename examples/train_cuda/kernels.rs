@@ -121,7 +121,7 @@ impl Kernels {
     }
 
     /// Copies 3x3 neighborhoods to columns: (C * 9, N * side * side). The maps are (N, C, side,
-    /// side) if `images_first` is set, and (C, N, side, side) otherwise.
+    /// side) if `images_first` is set, and (C, N, side, side) if it is not set.
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -149,9 +149,9 @@ impl Kernels {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// Computes `out` = `a` times `b`, for a depth much larger than the sides of the result.
-    /// Splits the depth into parts of about 1,024 or more, so that their results fit into
-    /// `scratch`, multiplies the parts in parallel, and adds the results.
+    /// Computes `out` = `a` times `b`, for a depth much larger than the sides of the result. Splits
+    /// the depth into parts of about 1,024 or more, multiplies the parts in parallel, and adds the
+    /// results. The parts are larger if their results would not fit into `scratch`.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -283,7 +283,7 @@ fn over(elements: usize) -> (u32, u32, u32) {
     (small(elements).div_ceil(THREADS), 1, 1)
 }
 
-/// Converts to the 32-bit integers that the kernels take.
+/// Converts a number to a 32-bit argument of a kernel. Panics if it does not fit.
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("a batch of fewer than 2^32 elements")
 }

@@ -34,7 +34,7 @@ const EPOCHS: u64 = 8;
 const MAX_RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, relative to the first.
 const MAX_LOSS_RATIO: f64 = 0.9;
-/// Minimum held-out accuracy, as a multiple of chance.
+/// Minimum held-out accuracy, as a multiple of chance. At most 80% are required.
 const MIN_TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

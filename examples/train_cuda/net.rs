@@ -47,9 +47,10 @@ impl Plan {
         self.input(self.convolutions(), count)
     }
 
-    /// Number of values and fan-in of each parameter array: a weight and a bias for each
-    /// convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero: the
-    /// biases, and the linear layer, so that initially no class is preferred.
+    /// Returns the number of values and the fan-in of each parameter array: a weight and a bias for
+    /// each convolution, then for the linear layer. The fan-in is 0 for arrays that are initialized
+    /// to zero. These are the biases, and the weight of the linear layer, so that initially no
+    /// class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut sizes = Vec::new();
         for pair in self.widths.windows(2) {
@@ -100,7 +101,7 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// The logits, which their gradient overwrites.
+    /// The logits. The forward pass then overwrites them with the gradient of the loss.
     logits: CudaSlice<f32>,
     /// Output of a convolution before pooling, and its gradient. All convolutions share this
     /// buffer.
