@@ -48,9 +48,10 @@ impl Loader {
     /// ```
     ///
     /// Each sample is read once for all views. A loader can have at most 16 image fields, including
-    /// the views. Views are decoded together if decoding the smallest rectangle around their
-    /// crops takes no longer than decoding the individual crops, and if this rectangle fits into a
-    /// worker's memory or needs no more memory than the crops. The pixels are the same either way.
+    /// the views. Two views are decoded together if decoding the smallest rectangle around their
+    /// crops is estimated to take no longer than decoding the crops separately. In addition, the
+    /// rectangle must fit into a worker's memory or need no more memory than the crops. The pixels
+    /// are the same either way.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. To use
     /// masks and boxes together with views, add `.field("image", Image::new())`. The masks and

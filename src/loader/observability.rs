@@ -16,11 +16,11 @@ impl Loader {
     /// let loader = Loader::new("train").trace("trace.json", schedule);
     /// ```
     ///
-    /// The trace has one row for each worker and each reader, one for the coordinator and one for
-    /// the consumer. With a device, there are also rows for the copy stream, the convert stream and
-    /// the consumer's stream, with times from the device's own clock. The loader's spans name the
-    /// batch and, if they belong to one sample, the index and the key of the sample. Use
-    /// [`trace::span`](crate::trace::span()) to add your own spans.
+    /// The trace has one row for each worker and each reader that recorded a span, one for the
+    /// coordinator and one for the consumer. With a device, there are also rows for the copy
+    /// stream, the convert stream and the consumer's stream, with times from the device's own
+    /// clock. The loader's spans name the batch and, if they belong to one sample, the index and
+    /// the key of the sample. Use [`trace::span`](crate::trace::span()) to add your own spans.
     ///
     /// Outside the windows of the schedule, tracing costs almost nothing. The file is created as
     /// the last step of opening the loader. The file is a complete JSON document after each window,

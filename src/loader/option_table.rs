@@ -245,8 +245,8 @@ options! {
         /// - If the consumer waits for a single batch while all later batches are ready, the number
         ///   is doubled as well, and this increase is not undone. This happens when a few samples
         ///   are far slower than the others.
-        /// - If the consumer holds all slots that are in use, it receives additional slots, as long
-        ///   as there are unused slots.
+        /// - If the consumer holds all slots that are in use, the loader puts an unused slot into
+        ///   use, as long as there is one.
         ///
         /// All slots are allocated when the loader is opened. [`memory_limit`](Self::memory_limit)
         /// includes their memory. Without such a limit, the slots for automatic prefetching take up

@@ -115,8 +115,10 @@ statistics! {
     workers {
         /// Samples that workers prepared, delivered or not.
         prepared_samples,
-        /// Images of prepared samples that are JPEGs without restart markers. Decoding a crop of
-        /// such a JPEG cannot skip the data before the crop. `warpfeed pack` adds restart markers.
+        /// Images of prepared samples that are JPEGs without restart markers. Images that were
+        /// found in the cache of decoded images, and the frames of clips, are not counted. Decoding
+        /// a crop of a JPEG without restart markers cannot skip the data before the crop. `warpfeed
+        /// pack` adds restart markers.
         jpegs_without_restart_markers,
         /// Images that workers sent to the device for decoding or conversion; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
