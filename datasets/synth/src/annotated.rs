@@ -39,8 +39,8 @@ impl Synth {
     /// its visible pixels as run lengths, and three keypoints: its top, left and right ends. Every
     /// fifth image belongs to the validation split.
     ///
-    /// `written` is called with the size in bytes of each image written, possibly from several
-    /// threads at once.
+    /// `written` is called with the size in bytes of each image after the image has been written.
+    /// Several threads may call it at the same time.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -177,6 +177,7 @@ struct Object<'a> {
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),
+    /// First and last row of the visible pixels.
     rows: (usize, usize),
 }
 
@@ -207,7 +208,8 @@ impl AnnotatedImage {
         for Object { figure, columns, rows, mask } in self.objects() {
             let visible_count = mask.iter().filter(|is_visible| **is_visible).count();
             let box_area = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // A figure that fills only a small part of its box is mostly hidden.
+            // A figure that fills less than a fifth of its box is probably hidden for the most
+            // part.
             let difficult = u8::from(visible_count * 5 < box_area);
             let _ = writeln!(
                 xml,

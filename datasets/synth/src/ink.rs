@@ -9,7 +9,8 @@ pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
 
 pub(super) type Rgb = [u8; 3];
 
-/// Computes the luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
+/// Computes the luma with the weights of ITU-R BT.601, as in JPEG. The weights are rounded to
+/// multiples of 1/256.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }

@@ -100,7 +100,8 @@ impl Synth {
     /// Generates the dataset in class folders under `dir`, on all cores.
     ///
     /// The dataset is written to a sibling of `dir` that is renamed at the end, so `dir` never
-    /// contains a partial dataset.
+    /// contains a partial dataset. The sibling's name is the name of `dir` followed by `.partial`,
+    /// and an existing folder with this name is deleted.
     ///
     /// # Errors
     /// Fails with [`ErrorKind::Config`] if a number is out of range, or if `dir` exists and is not
@@ -109,8 +110,8 @@ impl Synth {
         self.write_with(dir, |_| ())
     }
 
-    /// Like [`write`](Synth::write), but also calls `written` with the size in bytes of each image
-    /// written, possibly from several threads at once.
+    /// Generates the dataset like [`write`](Synth::write), and calls `written` with the size in
+    /// bytes of each image after writing it. Several threads may call `written` at the same time.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -192,9 +193,9 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Draws an image size with the distribution of ImageNet, scaled to `side`: in two thirds of the
-    /// images, the longer side is `side` and the aspect ratio is 4:3 or 3:2. One image in four is in
-    /// portrait format.
+    /// Draws an image size with a distribution similar to that of ImageNet, scaled to `side`: in
+    /// about two thirds of the images, the longer side is `side` and the aspect ratio is 4:3 or
+    /// 3:2. About one image in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (longer_side, shorter_side) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
@@ -213,7 +214,8 @@ impl Synth {
     }
 }
 
-/// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed.
+/// Creates `dir` atomically: `write` fills the sibling folder `DIR.partial`, which is then renamed.
+/// Fails if `dir` exists and is not an empty folder. Deletes an existing `DIR.partial`.
 fn write_atomically(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {

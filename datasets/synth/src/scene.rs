@@ -10,7 +10,8 @@ pub(super) struct Scene {
     /// Slope of the background's color gradient in x and y, in units of 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Maximum amplitude of the noise of single pixels, which resembles sensor noise.
+    /// Approximate maximum amplitude of the noise of single pixels, in levels. This noise resembles
+    /// sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<PlacedFigure>,
@@ -30,8 +31,8 @@ struct PlacedFigure {
 
 impl Scene {
     /// Places figures in the cells of a jittered grid. The shorter side has two to three cells, so
-    /// a crop of one tenth of the area shows most of a figure. `choose` returns the figure of a
-    /// cell and its class, or `None` for an empty cell.
+    /// a crop of one tenth of the area usually shows most of a figure. `choose` returns the class
+    /// and the figure of a cell, or `None` for an empty cell.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
@@ -42,7 +43,8 @@ impl Scene {
             |level_offset: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + level_offset);
         let background = [background_color(-25), background_color(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // Divisor of the shorter side for the cells of each octave, and maximum strength.
+        // For each octave, the shorter side divided by the side of a cell, and the maximum strength
+        // in levels.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(divisor, max_strength)| {
             let strength = draw(rng, 5, max_strength);
             Noise::new(width, height, (short / divisor).max(2), strength, rng)
@@ -110,7 +112,7 @@ impl Scene {
 
 pub(super) struct VisibleFigure {
     pub(super) class: usize,
-    /// Top, left and right ends of the figure in pixels, each with its visibility.
+    /// The top, left and right ends of the figure, each as x and y in pixels and its visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
@@ -122,8 +124,9 @@ pub(super) enum Visibility {
 }
 
 impl Scene {
-    /// The figures and, for each pixel, the number of the figure that it shows: 1 for the first
-    /// figure, and 0 for the background. A pixel shows a figure that covers at least half of it.
+    /// Returns the figures and, for each pixel, the number of the figure that it shows: 1 for the
+    /// first figure, and 0 for the background. A pixel shows the last figure that covers at least
+    /// half of it.
     pub(super) fn ground_truth(&self) -> (Vec<VisibleFigure>, Vec<u16>) {
         let mut figure_numbers = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
@@ -154,7 +157,7 @@ impl Scene {
 }
 
 impl PlacedFigure {
-    /// A bright and a dark color, in either order.
+    /// Draws a bright and a dark color of the same hue, in random order.
     fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first_hue, hue_width) = (part * 1536 / parts, 1536 / parts);
@@ -195,8 +198,8 @@ impl PlacedFigure {
     }
 }
 
-/// Cosine and sine, in units of 1/1024, of the angle whose half-angle tangent is `t` / 256. This
-/// rational parametrization avoids trigonometric functions.
+/// Returns the cosine and the sine, in units of 1/1024, of the angle `2 * atan(t / 256)`. The
+/// rational parametrization of the circle avoids trigonometric functions.
 fn rotation(t: i32) -> (i32, i32) {
     let (square, unit) = (t * t, 256 * 256);
     ((unit - square) * 1024 / (unit + square), 2 * t * 256 * 1024 / (unit + square))
