@@ -17,7 +17,7 @@ pub struct BatchIndex {
 }
 
 /// The order in which one loader reads a source, restricted to the samples of the loader's rank. A
-/// source can look ahead any number of batches.
+/// source can look ahead any number of batches, up to the last epoch that the loader may prefetch.
 ///
 /// The order is a function, not a queue: any batch can be queried at any time, and no batches are
 /// stored. See [`Source::prefetcher`](super::Source::prefetcher) for an example. If the program
@@ -130,8 +130,8 @@ impl Lookahead {
     }
 
     /// Iterates over all batches, starting at `index` and continuing across epochs. The iterator
-    /// ends at an epoch without batches, after the last of the loader's `epochs`, or if the sampler
-    /// fails.
+    /// ends at an epoch without batches, after the last epoch that the loader may prefetch (see
+    /// `Loader::epochs`), or if the sampler fails.
     pub fn batches_from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), index);
         std::iter::from_fn(move || {

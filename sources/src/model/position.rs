@@ -1,7 +1,7 @@
 //! [`Position`]: where an epoch contains a sample.
 
-/// Where an epoch contains a sample: the position in the order, or, in [`Lookahead::with_next`],
-/// the index of the batch.
+/// Where an epoch contains a sample: the position in the epoch's order of samples, or, in
+/// [`Lookahead::with_next`], the index of the batch.
 ///
 /// [`Lookahead::with_next`]: crate::Lookahead::with_next
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

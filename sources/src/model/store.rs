@@ -209,7 +209,7 @@ pub trait Upload: Send {
 /// source offers its bytes to the cache.
 pub trait ObjectCache: Send + Sync {
     /// Called when the loader starts to read at `batch`, and whenever its progress reaches a later
-    /// batch. May skip batches, because batches can be completed out of order.
+    /// batch. Implementations must not rely on a call for every batch.
     fn advance_to(&self, batch: BatchIndex);
 
     /// Returns whether the `len` bytes at `offset` of `object` are cached. A later

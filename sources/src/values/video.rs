@@ -102,9 +102,9 @@ impl VideoFile {
         (is_compact && end - start <= MAX_GROUP_BYTES && end <= self.file.len()).then_some(start..end)
     }
 
-    /// Returns the first packet and the byte range of each group of pictures that reading `frames` in
-    /// this order fetches. A group occurs again if a later frame returns to it, because
-    /// [`Packets::fetch`] has dropped its bytes by then. Omits groups without a [byte
+    /// Returns the first packet and the byte range of each group of pictures that is fetched if
+    /// `frames` are read in this order. A group occurs again if a later frame returns to it,
+    /// because [`Packets::fetch`] has dropped its bytes by then. Omits groups without a [byte
     /// range](VideoFile::group_bytes).
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
         let (mut groups, mut previous) = (Vec::new(), Vec::new());
