@@ -308,8 +308,8 @@ impl Error {
     /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
     /// `EAGAIN`, `ESTALE`, `ETIMEDOUT`, `EMFILE`, `ENFILE` and `ENOMEM`, for their Windows
     /// counterparts, and for errors that are marked as [transient](Error::transient) or
-    /// [throttled](Error::throttled). Requests to a store are retried before their error is
-    /// returned, so this error is not transient.
+    /// [throttled](Error::throttled). A source retries failed requests to a store itself, so the
+    /// errors that it returns for them are not transient.
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

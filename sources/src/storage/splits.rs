@@ -181,8 +181,8 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the split `requested`, or of the only split if `requested` is `None`. Fails
-/// if there are several splits in that case. `path` is the path of the dataset, for messages.
+/// Returns the files of the split `requested`. If `requested` is `None`, returns the files of the
+/// only split, and fails if there are several. `path` is the path of the dataset, for messages.
 pub(crate) fn choose_split<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
