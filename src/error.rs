@@ -7,8 +7,9 @@ use warpfeed_sources::internal;
 pub(crate) use warpfeed_sources::internal::append;
 pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 
-/// Runs code that may be user code, and converts a panic into an error. A payload that is an
-/// [`Error`] is returned unchanged, and a JPEG error is [converted](from_jpeg).
+/// Runs code that may be user code, and converts a panic into an error. If the panic payload is an
+/// [`Error`], it is returned unchanged. If the payload is a JPEG error, it is
+/// [converted](from_jpeg).
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }

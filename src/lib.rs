@@ -3,8 +3,8 @@
 //! Worker threads read, decode and augment images, and the loader delivers them as batches in GPU
 //! memory or host memory.
 //!
-//! [`Loader`] holds the options. Opening a loader returns [`Batches`], which owns the threads and
-//! all batch memory. [`Batches::epoch`] iterates over the batches of an epoch. Batches in host
+//! [`Loader`] contains the options. Opening a loader returns [`Batches`], which owns the threads
+//! and all batch memory. [`Batches::epoch`] iterates over the batches of an epoch. Batches in host
 //! memory are [`HostBatch`]es.
 //!
 //! # Hello, batch
@@ -56,19 +56,21 @@
 //!
 //! # Batches are reproducible
 //!
-//! With the same options, the sample at a position is a function of (seed, epoch, position). Its
-//! augmentation is a function of (seed, epoch, sample), and also of the occurrence if the sample
-//! occurs several times. Batches are therefore bit-identical for any number of workers, any
-//! prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`] starts in the
-//! middle of an epoch at no cost.
+//! With the same data and options, the sample at a position is a function of (seed, epoch,
+//! position). The augmentation of a sample is a function of (seed, epoch, sample). If a sample
+//! occurs several times in an epoch, each occurrence is augmented differently. The random numbers
+//! for MixUp and CutMix are a function of (seed, epoch, batch). Batches are therefore bit-identical
+//! for any number of workers, any prefetch depth and any storage format, on CPU and GPU.
+//! [`Batches::epoch_from`] starts at any batch of an epoch in constant time.
 //!
 //! # Errors name the sample
 //!
 //! If a sample is bad, the iterator returns an error instead of the whole batch, for example
 //! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of
-//! 132`. If the program keeps iterating, it receives the next batch. A panic in a custom source,
-//! codec or transform becomes an error of the same form. With [`OnError::Skip`], another sample of
-//! the batch replaces the bad sample, and [`Batches::sample_errors`] lists the error.
+//! 132`. If the program continues to iterate, it receives the next batch. A panic in a custom
+//! source, codec or transform becomes an error of the same form. With [`OnError::Skip`], a copy of
+//! a different sample of the batch replaces the bad sample, and [`Batches::sample_errors`] lists
+//! the error.
 //!
 //! # Memory and waiting
 //!
@@ -119,7 +121,7 @@
 //! disabled feature fails, and the error names the feature.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Helpers of a disabled default feature are unused.
+// If a default feature is disabled, some helpers are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
 pub mod batch;

@@ -5,26 +5,30 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::transform::{Augment, Mixing};
 
-/// The augmentations of the images that have no augmentation of their own.
+/// The augmentations of image fields that do not set their own augmentation. Either each dataset of
+/// a mixture has an augmentation, or each size bucket has one, or all samples share one.
 #[derive(Debug, Clone)]
 pub(crate) struct Augments {
     common: Augment,
-    /// Augmentations that replace `common`: one per variant, or one per dataset of a mixture.
+    /// Augmentations that replace `common`: one per dataset of a mixture, one per size bucket, or
+    /// none.
     variants: Vec<Augment>,
-    /// One past the index of each dataset's last sample, if the variants belong to datasets.
+    /// One past the index of each dataset's last sample, if `variants` contains one augmentation
+    /// per dataset. Empty until `with_dataset_sizes` is called.
     dataset_ends: Option<Arc<[u64]>>,
 }
 
 impl Augments {
-    /// Creates the augmentations of a loader whose datasets share one augmentation. `variants`
-    /// replaces `augment` for each size bucket, and is empty without size buckets.
+    /// Creates the augmentations of a loader in which all datasets share one augmentation.
+    /// `variants` contains one augmentation per size bucket, which replaces `augment`. Without size
+    /// buckets, `variants` is empty.
     pub(crate) fn by_variant(augment: Augment, variants: Vec<Augment>) -> Self {
         Augments { common: augment, variants, dataset_ends: None }
     }
 
-    /// Creates the augmentations of a mixture, one per dataset. Fails if an augmentation is
-    /// invalid, or if two augmentations have different image sizes or mix batches differently in
-    /// some epoch.
+    /// Creates the augmentations of a mixture from one augmentation per dataset. Fails if an
+    /// augmentation is invalid. Fails if, in some epoch, two augmentations have different image
+    /// sizes or mix batches differently.
     pub(crate) fn by_dataset(augments: Vec<Augment>) -> Result<Self> {
         let in_dataset = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
         augments
@@ -55,6 +59,8 @@ impl Augments {
         Ok(Augments { common, variants: augments, dataset_ends: Some([].into()) })
     }
 
+    /// Sets the number of samples of each dataset. Has no effect unless each dataset has its own
+    /// augmentation.
     pub(crate) fn with_dataset_sizes(mut self, samples: impl Iterator<Item = u64>) -> Self {
         let dataset_ends = samples.scan(0, |end, samples| {
             *end += samples;
@@ -64,6 +70,8 @@ impl Augments {
         self
     }
 
+    /// Returns the augmentation of a sample. `variant` is the batch's size variant, which is
+    /// ignored if the dataset determines the augmentation.
     pub(crate) fn for_sample(&self, variant: usize, sample: u64) -> &Augment {
         let variant = match &self.dataset_ends {
             Some(dataset_ends) => dataset_ends.partition_point(|end| *end <= sample),
@@ -72,8 +80,8 @@ impl Augments {
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
-    /// Returns the augmentation that is common to all variants. For a mixture, it is the first
-    /// dataset's augmentation.
+    /// Returns the augmentation without the output size of a size bucket. If each dataset has an
+    /// augmentation, returns the augmentation of the first dataset.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
@@ -94,12 +102,12 @@ impl Augments {
         self.for_sample(variant, 0).mixing(seed, epoch, batch)
     }
 
-    /// Returns the maximum number of samples that are combined into an image in `epoch`.
+    /// Returns the maximum number of samples that one output image shows in `epoch`.
     pub(crate) fn max_images(&self, epoch: u64) -> usize {
         self.iter().map(|augment| augment.at_epoch(epoch).max_images()).max().unwrap_or(1)
     }
 
-    /// Returns the maximum number of samples that are combined into an image in any epoch.
+    /// Returns the maximum number of samples that one output image shows in any epoch.
     pub(crate) fn max_images_of_all_epochs(&self) -> usize {
         self.iter().map(Augment::max_images_of_all_epochs).max().unwrap_or(1)
     }

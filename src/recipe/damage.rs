@@ -14,8 +14,9 @@ pub(crate) struct DamageLog {
 }
 
 impl DamageLog {
-    /// Logs a damaged image of `sample`, unless the sample or [`MAX_LOGGED`] others have been
-    /// logged before. `describe` returns an error with the damage and its position.
+    /// Logs a damaged image of `sample`, unless the sample has been logged before. After
+    /// [`MAX_LOGGED`] samples, logs once that no more samples are named, and then nothing.
+    /// `describe` returns an error that describes the damage and its position.
     pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
         let Ok(mut samples) = self.logged_samples.lock() else { return };
         if samples.len() > MAX_LOGGED || !samples.insert(sample) {

@@ -1,6 +1,10 @@
-//! Reads, plans, decodes, transforms and writes samples, and completes batches, without threads.
-//! Everything random depends only on (seed, epoch, variant, sample) and on the sampler, from which
-//! the other samples of a combined image are drawn.
+//! The steps that process samples and complete batches, without threads: reading, planning,
+//! decoding, transforming and writing.
+//!
+//! The random numbers of a sample depend only on the seed, the sample and its occurrence in the
+//! sampler's order. The other samples of a combined image also depend on the sampler, because they
+//! are drawn by their positions in an epoch. The random numbers for mixing whole batches depend
+//! only on the seed, the epoch and the batch.
 
 mod augments;
 mod damage;

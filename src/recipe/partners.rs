@@ -6,16 +6,21 @@ use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
-/// The other samples that are combined with a sample into one image.
+/// The partners of a sample: the other samples that are combined with it into one image.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
     pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
     pub(crate) join: Join,
 }
 
-/// Draws the samples to combine with an entry of `epoch`. Returns `None` if the image shows only
-/// one sample. The random numbers depend only on (seed, sample, variant). Fails if `order`, which
-/// may be user code, panics or returns an index of at least `len`, the number of samples.
+/// Draws the partners of an entry of `epoch`. Returns `None` if the image shows only one sample.
+/// `len` is the number of samples of the source.
+///
+/// The positions of the partners in the epoch depend only on the seed, the sample, its variant and
+/// the length of the epoch.
+///
+/// # Errors
+/// If `order`, which may be user code, panics or returns an index that is not less than `len`.
 pub(crate) fn draw_partners(
     augment: &Augment,
     order: &dyn Sampler,

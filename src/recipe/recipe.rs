@@ -1,8 +1,8 @@
 //! [`Recipe`] contains the steps that read, plan, decode, transform and write a sample, and that
 //! finish a batch.
 //!
-//! All workers share one recipe. Its random numbers depend only on (seed, variant, sample); see
-//! [`Occurrence`](crate::sampler::Occurrence).
+//! All workers share one recipe. The random numbers of a sample depend only on (seed, variant,
+//! sample); see [`Occurrence`](crate::sampler::Occurrence).
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub(crate) struct Recipe {
     /// The fields of each variant, which have the same field types.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
-    /// Which version of an image annotations refer to, if the size that they declare does not
-    /// determine it.
+    /// The version of an image to which annotations refer. Used only if the image size in the
+    /// annotations does not determine the version.
     pub(crate) annotation_frame: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     pub(crate) retries: usize,
@@ -46,16 +46,17 @@ pub(crate) struct Recipe {
     pub(crate) damage_log: DamageLog,
     /// Whether a copy of another sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
-    /// Whether the images of a failed sample become black and its other fields zeros, with an error.
+    /// Whether the images of a failed sample become black and its other fields zeros. The sample
+    /// still has its error.
     pub(crate) blanks_failed: bool,
-    /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
+    /// Whether workers may [copy](Recipe::copy) samples, because the samples are arrays in memory.
     pub(crate) can_copy: bool,
 }
 
 impl Recipe {
-    /// Reads sample `id`, which may be combined with the sample of `entry`. After a transient
-    /// error, retries while `may_retry` returns true. Each attempt needs one of the `buffers`,
-    /// because a failed attempt may still borrow its buffer.
+    /// Reads sample `id`: the sample of `entry`, or a sample that is combined with it. After a
+    /// transient error, retries while `may_retry` returns true and an unused buffer remains. Each
+    /// attempt uses one of the `buffers`, because a failed attempt may still borrow its buffer.
     pub(crate) fn read<'a>(
         &'a self,
         (id, entry): (u64, &Entry),
@@ -69,8 +70,9 @@ impl Recipe {
         })
     }
 
-    /// Copies sample `id` to row `row` of `part`, if its only field is an array in memory. Returns
-    /// the number of bytes, or `None` if the sample must be read and written like other samples.
+    /// Copies sample `id` to row `row` of `part` if the sample's only field is an array in memory.
+    /// Returns the number of bytes of the array, or `None` if the sample must be read and written
+    /// in the general way.
     pub(crate) fn copy(&self, id: u64, part: &mut SlotPart, row: usize) -> Option<usize> {
         let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied_fields[0]);
@@ -81,8 +83,8 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the index, key and file of a sample to an error. If a sample that is combined with it
-    /// failed, also names that sample.
+    /// Adds the index, key and file of the sample of `entry` to an error. If the error occurred in
+    /// a different sample that is combined with this sample, the result names both samples.
     pub(crate) fn entry_error(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -120,8 +122,9 @@ impl Recipe {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
-    /// Returns the area of an output image that shows the source image. If custom transforms may
-    /// move pixels, returns the area that they receive. For a mosaic, returns the whole output.
+    /// Returns the area of an output image in which the source image may be visible. Usually, this
+    /// is the image without the fill around it. If custom transforms may move pixels, it is the
+    /// area that they receive. In a mosaic (`is_tiled`), it is the whole output.
     pub(crate) fn area_with_image(&self, plan: &Plan, (is_tiled, has_pasted_objects): (bool, bool)) -> Rect {
         let may_move = self.may_move_pixels && !self.transforms.is_empty();
         match (is_tiled, may_move) {
@@ -139,10 +142,12 @@ impl Recipe {
         self.augments.max_images_of_all_epochs()
     }
 
-    /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and
-    /// creates its plan. If `tile` is set, the image is tile `tile.1` of a combined image.
-    /// `earlier_images` contains the sample's earlier images, the last of which is the previous
-    /// tile.
+    /// Finds the image `name` of a sample, reads its header and creates its plan. The batch has the
+    /// given `epoch` and size `variant`.
+    ///
+    /// If `tile` is set, the image is tile number `tile.1` of a combined image. `earlier_images`
+    /// contains the images of the sample that were planned before. For every tile but the first,
+    /// the last of these images is the previous tile. `boxes` is a buffer for the sample's boxes.
     pub(crate) fn plan_image<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -167,7 +172,7 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut sample_image = SampleImage { tile, tile_count: TILES, ..SampleImage::new(encoded, plan, rng) };
-                // In an invisible tile, damage is an error only for a strict loader.
+                // Only a strict loader must check an invisible tile for damage.
                 if !sample_image.is_visible() && !self.is_strict {
                     sample_image.skip_decoding();
                 }
@@ -220,7 +225,8 @@ impl Recipe {
         )))
     }
 
-    /// Looks an image up in the cache. If the image is missing, reserves space for it if possible.
+    /// Searches for an image in the cache. If the image is missing, reserves space for it if
+    /// possible.
     pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
@@ -243,7 +249,8 @@ impl Recipe {
         self.note_damage_at(id, key, pixels, |e| e)
     }
 
-    /// Like [`note_damage`](Recipe::note_damage), with the position of the image in the sample.
+    /// Like [`note_damage`](Recipe::note_damage). `add_position` adds the position of the image
+    /// within the sample to the logged error.
     pub(crate) fn note_damage_at(
         &self,
         id: u64,
@@ -270,8 +277,8 @@ impl Recipe {
         }
     }
 
-    /// Transforms the decoded pixels of `sample_image`. Tiles are added to a combined image, which
-    /// is finished after its last tile.
+    /// Transforms the decoded pixels of `sample_image`. A tile is added to its combined image,
+    /// which is complete after the last tile.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -309,8 +316,10 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan of the image with which other fields are transformed, and the other tiles
-    /// of this image, which show `partner_samples`. `images` contains all images of a sample.
+    /// Returns the plan with which the other fields of a sample, such as boxes and masks, are
+    /// transformed: the plan of the first image with the loader's augmentation. If this image is
+    /// combined, also returns the tiles that show `partner_samples`, the other samples. `images`
+    /// contains all images of the sample.
     pub(crate) fn plan_and_tiles<'a>(
         &self,
         images: &'a [SampleImage<'_>],
@@ -324,8 +333,9 @@ impl Recipe {
         (plan, plans.zip(partner_samples).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Selects the objects that are pasted from the other sample into the image of `entry`.
-    /// `images` contains all images of the sample.
+    /// Selects the objects that are pasted into the image of `entry`. The objects come from the
+    /// first of `partner_samples`. `images` contains all images of the sample. Does nothing if the
+    /// image of `entry` has no pasted objects.
     pub(crate) fn paste(
         &self,
         images: &[SampleImage<'_>],
@@ -351,8 +361,8 @@ impl Recipe {
         })
     }
 
-    /// Returns the number of bytes needed to compute the fields of a sample. `context` describes
-    /// the image with which the fields are transformed.
+    /// Returns the number of bytes of scratch memory needed to compute the fields of a sample.
+    /// `context` describes the image with which the fields are transformed.
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
@@ -420,8 +430,9 @@ pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
 }
 
 impl Recipe {
-    /// Returns the row of the sample that the images in row `row` show. The result differs from
-    /// `row` if row `row` contains a replacement for a failed sample.
+    /// Returns the row whose encoded images the device decodes for row `row`. The result differs
+    /// from `row` if row `row` contains a copy of a different sample that replaces a failed sample.
+    /// If the device decodes no image of the row, returns `row`.
     #[cfg(feature = "_device")]
     pub(crate) fn image_source_row(&self, full: &mut FilledSlot, row: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)
@@ -452,8 +463,9 @@ fn blank_if_failed(fields: &Fields, full: &mut FilledSlot, row: usize) {
     fields.blank(full, row);
 }
 
-/// Replaces each failed sample, including index and key, with a copy of the next valid sample in
-/// the batch, so that the batch keeps its shape. A batch without a valid sample is left unchanged.
+/// Replaces each failed sample, including its index and key, with a copy of the next valid sample
+/// of the batch, so that the shape of the batch does not change. After the last sample, the search
+/// continues with the first. A batch without a valid sample does not change.
 fn replace_failed_samples(full: &mut FilledSlot) {
     let len = full.len();
     let is_intact = |full: &FilledSlot, row: usize| full.meta(row).fault.is_none();
@@ -467,8 +479,8 @@ fn replace_failed_samples(full: &mut FilledSlot) {
         };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // The copied record tells the device where the encoded data is, so the data itself is
-            // not copied.
+            // The encoded data is not copied, because the copied record tells the device where the
+            // data is.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
@@ -480,8 +492,8 @@ fn replace_failed_samples(full: &mut FilledSlot) {
         let meta = full.meta_mut(row);
         (meta.key, meta.image_area) = (key, donor_area);
         meta.replace_texts(&texts);
-        // If the device cannot decode the donor, a second donor may replace it. Keep the index of
-        // the sample that failed first.
+        // If the device cannot decode the donor, a second donor may replace the copy. Record the
+        // index of the sample that failed first.
         meta.replaced.get_or_insert(failed_entry.sample);
     }
 }

@@ -1,5 +1,5 @@
-//! The images of a sample while a worker processes them. Views of one source image may share a
-//! decoding.
+//! The images of a sample while a worker processes them. Several views of one source image may be
+//! cropped from the same decoded pixels.
 
 use std::sync::Arc;
 
@@ -9,38 +9,40 @@ use crate::sampler::Rng;
 use crate::source::Frames;
 use crate::transform::Plan;
 
-/// One image of a sample, which is a complete image, or one tile of a mosaic or of a copy-paste.
+/// One image of a sample: a complete image, or a tile. The tiles of a combined image are the images
+/// of a mosaic, or the two images of a copy-paste.
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header. `None` after decoding, for clips, for images that take their
-    /// pixels from `pixel_source` or from the cache, and for invisible images that need not be
-    /// checked for damage.
+    /// The image with its header. `None` after decoding. Also `None` for clips after planning, for
+    /// images that use the pixels of `pixel_source` or of the cache, and for invisible tiles that
+    /// are not checked for damage.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
     pub(crate) encoded_bytes: usize,
-    /// Region to decode. It includes the regions of images that take their pixels from this image.
+    /// Region to decode. It includes the regions of other images that use the pixels of this image.
     pub(crate) region: Rect,
-    /// Index, in the sample, of the image that this image takes its pixels from.
+    /// Index of the image of the sample that provides the pixels of this image, if this image is
+    /// not decoded itself.
     pub(crate) pixel_source: Option<usize>,
-    /// Whether to decode only the plan's region, because decoding a larger region failed or found
-    /// damage.
+    /// Whether to decode again, only the plan's region, because decoding a larger region failed or
+    /// found damage.
     pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
     pub(crate) is_on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) is_divided: bool,
-    /// The error of this image, until the worker returns it as the sample's error.
+    /// The error of this image, if any, until the worker returns it as the sample's error.
     pub(crate) result: Result<()>,
     pub(crate) is_damaged: bool,
     pub(crate) pixel_bytes: usize,
-    /// Time in ns for decoding this image, or for copying it for the device. `None` if the time was
-    /// not measured for this image alone. 0 for a clip, and for an image that takes its pixels from
-    /// `pixel_source` or from the cache.
+    /// Time for decoding this image, or for copying its data for the device, in nanoseconds. `None`
+    /// if the time was not measured for this image alone. 0 for a clip, and for an image that uses
+    /// the pixels of `pixel_source` or of the cache.
     pub(crate) decode_ns: Option<u64>,
     /// Index of the image's field among the sample's image fields.
     pub(crate) field: usize,
@@ -49,7 +51,7 @@ pub(crate) struct SampleImage<'a> {
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) has_pasted_objects: bool,
     pub(crate) plan: Plan,
-    /// The generator's state after planning.
+    /// The state of the random number generator after planning.
     pub(crate) rng: Rng,
 }
 
@@ -112,10 +114,12 @@ impl<'a> SampleImage<'a> {
     }
 }
 
-/// Decides which images of a sample are decoded together. Two views of the same source image share
-/// one decoding of their bounding rectangle if its estimated cost does not exceed the cost of two
-/// separate decodings, and if the memory for decoding all images of the sample then fits in
-/// `max_memory` bytes or does not grow.
+/// Decides which images of a sample are decoded together. Each view of a source image joins an
+/// earlier view of this image if two conditions hold. First, the estimated cost of decoding the
+/// bounding rectangle of both regions does not exceed the cost of decoding both regions separately.
+/// Second, the memory for decoding all images of the sample then fits in `max_memory` bytes, or
+/// does not grow. If a view can join several earlier views, it joins the view for which the cost
+/// grows least.
 pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
@@ -151,7 +155,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     }
 }
 
-/// Returns the number of damaged frames. A clip with several views counts once.
+/// Returns the number of damaged frames. The frames of a clip with several views count once.
 pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let is_first = |(number, image): (usize, &SampleImage<'_>)| {
