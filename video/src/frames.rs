@@ -55,9 +55,9 @@ impl FrameDecoder {
         packet_count
     }
 
-    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
-    /// this method between the frames of a clip: if a different thread takes the decoder, the state
-    /// that makes the next frame fast to decode is lost.
+    /// Lets other threads use the GPU decoder until this frame decoder decodes its next GPU frame.
+    /// Do not call this method between the frames of a clip: if a different thread takes the GPU
+    /// decoder, the state that makes the next frame fast to decode is lost.
     pub fn release_gpu_decoder(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.release();
@@ -72,12 +72,14 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU may
-    /// decode the first of them, if they start with the packets of `record`. AV1 ignores `later`.
+    /// decode the first two of them, if they start with the packets of `record`. AV1 ignores
+    /// `later`.
     ///
     /// # Errors
-    /// If no decoder for the codec is available, if a packet is damaged, if the frame does not have
-    /// the size in the record, if an allocation or the GPU driver fails, or if `show` fails. The
-    /// message starts with the record's label.
+    /// If no decoder for the codec is available, if a packet is damaged or not supported, if the
+    /// frame does not have the size in the record, if an allocation or the GPU driver fails, if the
+    /// process was forked after the GPU was opened, or if `show` fails. The message starts with the
+    /// record's label.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn decode<T>(
         &mut self,

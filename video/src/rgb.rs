@@ -6,8 +6,8 @@
 //! pixels that it covers. By default, swscale (and thus torchcodec and PyAV) does the same with
 //! 8-bit video of even size.
 //!
-//! This costs one multiplication per luma sample and four per pair of chroma samples, because all
-//! pixel rows that a chroma row covers share its terms.
+//! The conversion takes one multiplication per luma sample and four per pair of chroma samples,
+//! because all pixel rows that a chroma row covers share its terms.
 //!
 //! **Source.** ITU-T H.273, sections 8.3 and 8.4.
 //!

@@ -79,8 +79,8 @@ impl Decoder {
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
-    /// Decodes a packet, and passes each shown picture to `show`. A packet in a container shows
-    /// exactly one picture.
+    /// Decodes a packet, and passes each shown picture to `show`. A packet in a valid container
+    /// shows exactly one picture.
     ///
     /// # Errors
     /// If the data is damaged or not supported, if a frame has more pixels than the decoder's

@@ -1,9 +1,10 @@
 //! [`FrameDecoder`] decodes the AV1 frames of [records](crate::record).
 //!
-//! A record contains the packets from a key frame to one frame. If a record starts with the packets
-//! that were decoded last, only its remaining packets are decoded. The decoder compares the packets
-//! instead of a group identifier, because a wrong identifier would silently produce the wrong
-//! frame. The last few pictures are kept, because frames are repeated at the ends of an episode.
+//! A record contains the packets from a key frame to one frame. If a record starts with all packets
+//! that were decoded since the last key frame, only its remaining packets are decoded. The decoder
+//! compares the packets instead of a group identifier, because a wrong identifier would silently
+//! produce the wrong frame. The last few pictures are kept, because frames are repeated at the ends
+//! of an episode.
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 

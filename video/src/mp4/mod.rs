@@ -6,11 +6,11 @@
 //! `moof` boxes. The reader combines all lists into one [`Track`](crate::Track), and does not read
 //! the packets.
 //!
-//! **Cost.** The reader reads the headers of the top-level boxes up to `moov`, or of all of them if
-//! the file is fragmented, and makes one pass over the tables. A packet takes about 28 bytes of
-//! memory, in addition to the tables while they are parsed. The file size limits every allocation:
-//! a table must fit in its box, and a box in the file. If all packets have the same size, the file
-//! does not list the packets, so their number is limited separately.
+//! **Cost.** The reader reads the headers of the top-level boxes up to `moov`, or of all top-level
+//! boxes if the file is fragmented, and makes one pass over the tables. A packet takes about 28
+//! bytes of memory, in addition to the tables while they are parsed. The file size limits every
+//! allocation: a table must fit in its box, and a box must fit in the file. If all packets have the
+//! same size, the file does not list their sizes, so the number of packets is limited separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
 //! speed. Frames before the start of this edit, or at or after its end, are not shown. In a file with

@@ -101,7 +101,7 @@ impl Movie {
             packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie_ticks) < end);
         }
         // According to the standard, the frame before the start of the edit is shown until the next
-        // frame. FFmpeg starts with the next frame instead.
+        // frame. This code does the same as FFmpeg instead, and starts with the next frame.
         let first_time = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.pts)).min();
         let start = first_time.filter(|_| edit.is_listed).map_or(start, |first_time| first_time.max(start));
         for packet in &mut packets {
@@ -128,8 +128,8 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     }
 }
 
-/// Returns the track's identifier and its EXIF orientation, or 1 if its matrix is no EXIF
-/// orientation.
+/// Returns the track's identifier and its EXIF orientation. The orientation is 1 if the track's
+/// matrix does not correspond to one.
 fn parse_tkhd(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full_box()?;
     fields.take(if version == 1 { 16 } else { 8 })?;

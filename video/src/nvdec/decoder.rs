@@ -210,8 +210,9 @@ impl Decoder {
     }
 
     /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in
-    /// GPU memory, which cannot happen for the last packet. Fails if the packet, or an earlier
-    /// packet on which the frame may depend, is damaged.
+    /// GPU memory, which cannot happen for the packet that was pushed last. Fails if the packet
+    /// shows no image, or if the packet or an earlier packet on which the frame may depend is
+    /// damaged.
     pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _entered = device.enter()?;
@@ -580,7 +581,8 @@ impl State {
     }
 
     /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If
-    /// the driver does not report damage, returns at once, and the image counts as undamaged.
+    /// the driver does not report damage, this method returns at once, and the image counts as
+    /// undamaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(driver_decoder) = &self.driver_decoder else { return Ok(()) };
         if self.images.get_mut(surface).is_none_or(|image| image.is_damaged.is_some()) {

@@ -30,7 +30,7 @@ macro_rules! functions {
         }
 
         impl $name {
-            /// Looks up all functions. Returns the name of the first one that is missing.
+            /// Looks up all functions. Returns the name of the first missing function as the error.
             ///
             /// # Safety
             /// `library` must be the library that the headers describe, and must stay loaded.

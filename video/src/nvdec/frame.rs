@@ -3,8 +3,8 @@
 use crate::error::{Result, reserve};
 use crate::frame::{Coding, Layout, Plane, Planes};
 
-/// A decoded frame with 4:2:0 chroma. If samples have 8 bits, the caller keeps them and passes them
-/// to [`planes`](Self::planes).
+/// A decoded frame with 4:2:0 chroma. If samples have 8 bits, the frame does not contain them: the
+/// caller keeps them and passes them to [`planes`](Self::planes).
 #[derive(Debug)]
 pub(super) struct Frame {
     size: (usize, usize),

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// Maximum number of frames that are decoded ahead. If more were, the decoder could overwrite the
-/// current frame in GPU memory before the frame is copied.
+/// Maximum number of frames that are decoded ahead. If more frames were decoded ahead, the decoder
+/// could overwrite the current frame in GPU memory before the frame is copied.
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
@@ -52,12 +52,13 @@ impl FrameDecoder {
 
     /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
     /// decoders. Of the `later` records, the first two are decoded ahead if they start with the
-    /// packets of `record`.
+    /// packets of `record`. If decoding them fails, the frame is decoded again without them.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, if the frame does not have the
-    /// size in the record, if an allocation or a function of the driver fails, or if `show` fails.
-    /// The message starts with the record's label.
+    /// size in the record, if an allocation or a function of the driver fails, if the process was
+    /// forked after the GPU was opened, or if `show` fails. The message starts with the record's
+    /// label.
     pub fn decode<T>(
         &mut self,
         record: &Record<'_>,

@@ -75,7 +75,7 @@ impl Images {
     }
 
     /// Returns the packet that makes an image faulty, if any. The damage of all images up to this
-    /// one must be known, and the image must still be in its surface.
+    /// image must be known, and this image must still be in its surface.
     pub(super) fn damaged_packet(&self, index: usize) -> Option<usize> {
         let is_leading = self.find(index).is_some_and(|(_, image)| image.is_leading);
         let first_leading = self.first_damaged_leading.filter(|_| is_leading);

@@ -1,10 +1,15 @@
 //! [`Pool`] contains the decoders of one GPU, which all threads share.
 //!
 //! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A process
-//! has at most [`MAX_SESSIONS`] decoders per GPU, and a thread uses one while it decodes a sequence
-//! of frames. The pool prefers a decoder that has already decoded packets of the requested frame,
-//! then the least recently used one of the same format, then a new one, and then the least recently
-//! used one.
+//! has at most [`MAX_SESSIONS`] decoders per GPU. A thread uses one decoder while it decodes a
+//! sequence of frames.
+//!
+//! A thread gets the first of these decoders that exists:
+//! 1. An idle decoder that can decode the requested frame without starting again from the key
+//!    frame.
+//! 2. The least recently used idle decoder of the same codec and frame size.
+//! 3. A new decoder, if there are fewer than the maximum.
+//! 4. The least recently used idle decoder.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
