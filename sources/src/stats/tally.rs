@@ -134,8 +134,8 @@ pub fn ratio(a: f64, b: f64) -> f64 {
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
-    /// Number of entries. An entry is a sample in the stages of workers, a request in network
-    /// statistics, and a batch in all other stages.
+    /// Number of entries. An entry is a sample in the stages of workers and readers, a request in
+    /// network statistics, and a batch in all other stages.
     pub count: u64,
     /// Seconds spent in the stage, summed over all threads.
     pub seconds: f64,
