@@ -32,13 +32,15 @@ record! {
 }
 
 record! {
-    /// Instructions for decoding and resizing one image. There is one record per image, which is
-    /// copied to the device together with the batch. Kernels skip an all-zero record, which marks
-    /// an image that was decoded on the host.
+    /// Instructions for decoding and resizing one image. There is one record per image. The records
+    /// are copied to the device together with the batch. The host decodes an image whose record is
+    /// all zeros, and kernels skip the record.
     pub struct DecodeOps align 16 {
         /// What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
         /// YUV to convert a video frame.
         kind: u32,
+        /// Number of segments into which restart markers divide the data of a JPEG; 0 for a video
+        /// frame.
         segments: u32,
         /// Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
         /// decoding tables, and the data of a video frame with a `YuvHead`.
@@ -71,12 +73,14 @@ record! {
         /// Number of blocks in the window.
         kept: u32,
         parts: [Component; 3],
-        /// For each element of `parts`, the index of its DC table plus 256 times its AC table's.
+        /// For each element of `parts`, the index of its DC table, plus 2^8 times the index of its
+        /// AC table.
         choice: [u32; 3],
         /// Size of the longest segment in bytes.
         longest: u32,
-        /// Rectangle of the image that the resize may read. Its corner is in coordinates of the
-        /// stored image, and its size is measured in the upright image.
+        /// Rectangle of the image that the resize may read. The size is in pixels of the upright
+        /// image. The corner is a position in the stored image, which for a video frame starts at
+        /// the first copied sample.
         region: Rect,
         /// Rectangle of the output that shows the source image, after flips.
         shown: Rect,
@@ -101,6 +105,7 @@ pub(crate) struct Encoded {
     /// Offset in bytes, a multiple of 16.
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
+    /// Index of the image's first block in the scratch memory.
     pub(crate) block: usize,
 }
 
@@ -116,22 +121,23 @@ impl DecodeOps {
     /// Size in bytes of an image's fault flag, a `u32` that is nonzero if the host must decode the
     /// image.
     pub const FAULT_BYTES: usize = 4;
-    /// The kernels may read this many bytes past the end of an image's data.
+    /// Number of bytes past the end of an image's data that the kernels may read.
     pub(crate) const SLACK: usize = 32;
-    /// Maximum filter taps per output pixel and axis. Must equal `MAX_TAPS` in `kernels/jpeg.cu`.
+    /// Maximum number of filter taps per output pixel and axis. Must equal `MAX_TAPS` in
+    /// `kernels/jpeg.cu`.
     pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
-    /// memory, which also contains the weights of some rows.
+    /// memory. The filter weights of some rows must also fit in this memory.
     pub const MAX_COLUMNS: u32 = 43 << 8;
 
-    /// Returns the number of bytes for the filter weights and the resize record of one sample, for
-    /// outputs of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
+    /// Returns the number of bytes for the filter weights and the resize record of one image, for
+    /// an output of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MAX_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Size of a sample's Huffman tables in bytes. Must equal `sizeof(TableSet)` in
+    /// Size of an image's Huffman tables in bytes. Must equal `sizeof(TableSet)` in
     /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
@@ -139,19 +145,21 @@ impl DecodeOps {
     /// equal `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// The kernels divide the segments of an image into lines if the longest segment has at least
-    /// this many bytes. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
+    /// The kernels divide the long segments of an image into lines if the longest segment has at
+    /// least this many bytes. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
-    /// Minimum encoded size of an image that several rows of a grid may decode together, in bytes.
+    /// Minimum encoded size, in bytes, of an image that may be divided among several rows of a
+    /// kernel's grid.
     pub const LARGE_BYTES: usize = 256 << 10;
-    /// Minimum number of blocks of an image that several rows of a grid may decode together.
+    /// Minimum number of blocks of an image that may be divided among several rows of a kernel's
+    /// grid.
     pub const LARGE_BLOCKS: usize = 16 << 10;
 
-    /// Returns the size in bytes of the scratch memory for the decoder states. There is one state
-    /// per line of an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the
-    /// size of `Start` in `kernels/jpeg.cu`.
+    /// Returns the size in bytes of the scratch memory for decoder states, for an arena of `arena`
+    /// bytes. There is one state for each complete line of the arena, and one more. Each state
+    /// takes 32 bytes, the size of `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE_BYTES + 1) * 32
     }
@@ -163,6 +171,7 @@ impl DecodeOps {
         bytes[..4] != [0; 4]
     }
 
+    /// Returns whether the kernels can crop and resize an image according to `plan`.
     pub(crate) fn supports(plan: &Plan) -> bool {
         let Some((across, down)) = plan.source_spans() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
@@ -226,16 +235,17 @@ impl DecodeOps {
         })
     }
 
-    /// Returns the number of blocks of coefficients that can hold the RGB pixels of a video frame.
+    /// Returns the number of blocks of coefficients that take as much memory as the RGB pixels of a
+    /// region of `size` in a video frame.
     #[cfg(feature = "video")]
     pub(crate) fn rgb_blocks(size: Size) -> usize {
         let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
         (3 * blocks * Self::PLANE_BYTES).div_ceil(Self::COEFFICIENT_BYTES)
     }
 
-    /// Creates a record without instructions for decoding. `corner` is the position of the region
-    /// in the stored image, and `blocks` the number of blocks of coefficients. Returns `None` if an
-    /// offset does not fit in 32 bits.
+    /// Creates a record with instructions for the resize, but not for decoding. `corner` is the
+    /// corner (column, row) of `region`, and `blocks` the number of blocks of coefficients. Returns
+    /// `None` if an offset does not fit in 32 bits.
     fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
         let Encoded { place, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;
@@ -311,7 +321,8 @@ impl DecodeOps {
         self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns the statistics of `records`, or `None` if no record decodes an image.
+    /// Returns the launch sizes of the kernels for the records of a batch, or `None` if no record
+    /// decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -361,7 +372,8 @@ mod tests {
             Plan::resized_crop(size, Rect::full(size), output, Rect::full(output))
         };
         assert!(DecodeOps::supports(&plan(6000, 4000)) && DecodeOps::supports(&plan(4000, 6000)));
-        // An output pixel has at most 2 * 31 + 1 taps at this scale, and up to two more above it.
+        // At a scale of 31, an output pixel has at most 2 * 31 + 1 taps. At a larger scale, it has
+        // up to two more taps.
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 

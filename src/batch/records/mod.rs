@@ -1,5 +1,5 @@
-//! Instructions for a device, in one record per sample or image. Workers write the records into the
-//! slot, and the kernels of any vendor read them.
+//! Instructions for a device, in one record per sample or per image. Workers write the records into
+//! the slot of the batch, and the device's kernels read them.
 
 mod decode;
 mod sample;

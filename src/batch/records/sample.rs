@@ -1,4 +1,5 @@
-//! Records that tell a device which effects to run on each sample, and how to mix it.
+//! Records that tell a device which effects to run on each sample, and how to mix the sample with
+//! a different one.
 
 use arrayvec::ArrayVec;
 
@@ -8,16 +9,16 @@ use crate::transform::{
 };
 
 record! {
-    /// The operations on one sample in addition to normalization. There is one record per sample,
-    /// which is copied to the device together with the batch. If the host mixes the batch, it reads
-    /// the effects on values from the record.
+    /// The operations on one sample in addition to normalization. There is one record per sample.
+    /// The records are copied to the device together with the batch. If the host mixes the batch,
+    /// the host reads the effects on values from the record.
     ///
     /// The order of the operations is fixed: effects on pixels, normalization, effects on values,
-    /// and mixing. The partner that a sample is mixed with has its own record.
+    /// and mixing. A sample is mixed with one other sample, its partner, which has its own record.
     pub struct SampleOps align 16 {
         /// Kind of mixing: 0 (none), MIX or CUT.
         mixing: u32,
-        /// The partner's row in the batch.
+        /// Row of the partner in the batch.
         partner: u32,
         /// MIX: weight of this sample. CUT: weight of this sample's label.
         weight: f32,
@@ -39,7 +40,8 @@ impl SampleOps {
     /// Index of the first word of `cut`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record for the effects on values and, if `retouches` is true, on pixels.
+    /// Creates a record with the effects on values. If `retouches` is true, the record also
+    /// contains the effects on pixels.
     pub(crate) fn new(effects: &SampleEffects, retouches: bool) -> Self {
         let pixels = if retouches { &effects.pixels[..] } else { &[] };
         let mut ops = SampleOps {

@@ -1,8 +1,8 @@
 //! [`YuvHead`] tells a device how to convert a decoded video frame to RGB.
 //!
-//! Workers decode videos, with the CPU or with the GPU's video engines. A device can convert the
-//! frames to RGB. For such a frame, a worker only copies the samples of the region. For 8-bit 4:2:0
-//! video, the upload then takes half as many bytes as RGB, because chroma is subsampled.
+//! Workers decode videos, with the CPU or with the GPU's video engines. If a device converts a
+//! frame to RGB, the worker only copies the luma and chroma samples of the region. For 8-bit 4:2:0
+//! video, these samples take about half as many bytes as RGB, because chroma is subsampled.
 
 use crate::transform::record;
 #[cfg(feature = "video")]
@@ -15,7 +15,7 @@ record! {
         luma_weight: u32,
         /// Constant that is added to the weighted samples.
         rounding: u32,
-        /// The chroma sample for gray.
+        /// Value of a chroma sample that means no color.
         center: u32,
         red_cr: u32,
         green_cr: u32,
@@ -57,12 +57,14 @@ mod region {
 
     pub(crate) struct YuvRegion<'a> {
         planes: &'a Planes<'a>,
-        /// The copied columns and rows of luma. They start at a chroma sample.
+        /// The copied columns and rows of luma. The first column and row are aligned to a chroma
+        /// sample.
         columns: Range<usize>,
         rows: Range<usize>,
         head: YuvHead,
         /// The copied columns and rows of chroma.
         chroma: (Range<usize>, Range<usize>),
+        /// Column and row of the region, relative to the first copied luma sample.
         corner: (u32, u32),
         turned: u32,
         bytes: usize,

@@ -17,16 +17,16 @@ struct __align__(16) Effect {
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// The operations on one sample in addition to normalization. There is one record per sample,
-// which is copied to the device together with the batch. If the host mixes the batch, it reads
-// the effects on values from the record.
+// The operations on one sample in addition to normalization. There is one record per sample.
+// The records are copied to the device together with the batch. If the host mixes the batch,
+// the host reads the effects on values from the record.
 //
 // The order of the operations is fixed: effects on pixels, normalization, effects on values,
-// and mixing. The partner that a sample is mixed with has its own record.
+// and mixing. A sample is mixed with one other sample, its partner, which has its own record.
 struct __align__(16) SampleOps {
     // Kind of mixing: 0 (none), MIX or CUT.
     u32 mixing;
-    // The partner's row in the batch.
+    // Row of the partner in the batch.
     u32 partner;
     // MIX: weight of this sample. CUT: weight of this sample's label.
     float weight;
@@ -65,13 +65,15 @@ struct Component {
 };
 static_assert(sizeof(Component) == 32, "Component");
 
-// Instructions for decoding and resizing one image. There is one record per image, which is
-// copied to the device together with the batch. Kernels skip an all-zero record, which marks
-// an image that was decoded on the host.
+// Instructions for decoding and resizing one image. There is one record per image. The records
+// are copied to the device together with the batch. The host decodes an image whose record is
+// all zeros, and kernels skip the record.
 struct __align__(16) DecodeOps {
     // What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
     // YUV to convert a video frame.
     u32 kind;
+    // Number of segments into which restart markers divide the data of a JPEG; 0 for a video
+    // frame.
     u32 segments;
     // Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
     // decoding tables, and the data of a video frame with a `YuvHead`.
@@ -104,12 +106,14 @@ struct __align__(16) DecodeOps {
     // Number of blocks in the window.
     u32 kept;
     Component parts[3];
-    // For each element of `parts`, the index of its DC table plus 256 times its AC table's.
+    // For each element of `parts`, the index of its DC table, plus 2^8 times the index of its
+    // AC table.
     u32 choice[3];
     // Size of the longest segment in bytes.
     u32 longest;
-    // Rectangle of the image that the resize may read. Its corner is in coordinates of the
-    // stored image, and its size is measured in the upright image.
+    // Rectangle of the image that the resize may read. The size is in pixels of the upright
+    // image. The corner is a position in the stored image, which for a video frame starts at
+    // the first copied sample.
     Rect region;
     // Rectangle of the output that shows the source image, after flips.
     Rect shown;
@@ -134,7 +138,7 @@ struct YuvHead {
     u32 luma_weight;
     // Constant that is added to the weighted samples.
     u32 rounding;
-    // The chroma sample for gray.
+    // Value of a chroma sample that means no color.
     u32 center;
     u32 red_cr;
     u32 green_cr;
