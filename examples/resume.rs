@@ -1,4 +1,4 @@
-//! Resumes an interrupted run where it stopped, with one or more processes.
+//! Resumes an interrupted run after the last saved batch, with one or more processes.
 //!
 //! ```text
 //! cargo run --example resume                                             stop with Ctrl-C; start again

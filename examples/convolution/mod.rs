@@ -4,7 +4,7 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-/// Feature maps of one image: (C, H * W) with H = W.
+/// Feature maps of one image, (C, side * side).
 pub(crate) struct Maps {
     pub(crate) data: Array2<f32>,
     pub(crate) side: usize,

@@ -18,8 +18,8 @@ pub(crate) const CLASSES: usize = 3;
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability of an object for a detection.
 const MIN_PROBABILITY: f32 = 0.5;
-/// Maximum intersection over union of two detections. If it is larger, the less certain detection
-/// is dropped.
+/// Two detections overlap too much if their intersection over union is at least this number. The
+/// less certain of the two is then dropped.
 const MAX_IOU: f32 = 0.45;
 
 /// An object with its class. The box is (x1, y1, x2, y2) in pixels.

@@ -99,8 +99,8 @@ fn dataset() -> Result<PathBuf> {
     Ok(packed)
 }
 
-/// One linear policy per task, stored in a single weight matrix. Trained on the squared error by
-/// gradient descent with momentum.
+/// One linear policy per task. A single matrix contains the weights of both policies, which are
+/// trained on the squared error by gradient descent with momentum.
 struct Policy {
     weights: Array2<f32>,
     velocity: Array2<f32>,

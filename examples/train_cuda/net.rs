@@ -1,6 +1,6 @@
 //! A convolutional network on the GPU: 3x3 convolutions, each followed by bias, ReLU and 2x2 max
-//! pooling, then global average pooling and a linear layer. It is trained by gradient descent with
-//! momentum.
+//! pooling, then global average pooling and a linear layer. The network is trained by gradient
+//! descent with momentum and weight decay.
 
 use std::sync::Arc;
 

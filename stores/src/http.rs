@@ -46,7 +46,7 @@ pub(crate) async fn creating<T>(completion: impl Future<Output = T>) -> T {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
-    /// For reads. Each request is sent once, because the loader retries it.
+    /// For reads, which the loader retries. `object_store` sends each request once.
     Read,
     /// For uploads, which `object_store` retries. `supports_conditions` is true if the server
     /// supports S3's condition for completing an upload. `object_store` cannot set the header for

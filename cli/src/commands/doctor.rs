@@ -356,8 +356,8 @@ fn read_and_touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> R
     Ok(total)
 }
 
-/// Returns the number of bytes that the process has read from storage, or `None` on systems other
-/// than Linux.
+/// Returns the number of bytes that the process has read from storage, or `None` if the system does
+/// not report it. Only Linux does.
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()

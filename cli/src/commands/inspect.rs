@@ -20,7 +20,7 @@ use crate::{Outcome, progress};
 /// Describe a dataset: samples, classes, formats, sizes
 ///
 /// Reads every image completely, and lists bad and damaged samples, like verify. With
-/// --headers-only, reads only headers.
+/// --headers-only, reads only the headers of the images, and the annotations.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

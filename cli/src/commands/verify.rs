@@ -264,8 +264,8 @@ fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
         let region = Rect::full(original.size());
         original.decode(region, &mut Pixels::new())
     };
-    // JPEGs have 8 bits per channel, so `is_deep` stays false. Decoding does not report all damage to
-    // a JPEG, so `check` is used in any case.
+    // Supported JPEGs have 8 bits per channel, so `is_deep` does not change. Decoding does not
+    // report all damage to a JPEG, so `check` is called even if decoding would succeed.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }

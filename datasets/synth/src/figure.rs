@@ -2,8 +2,8 @@
 //! classes also a range of hues.
 //!
 //! Each figure has its own coordinate system (u, v): u points right, v points down, and the figure
-//! extends about 256 units from its center. Every outline and texture is mirror-symmetric, so
-//! flipping an image does not change its class.
+//! extends about 256 units from its center. Every outline and texture is symmetric about the v
+//! axis, so a horizontal flip of an image does not change its class.
 
 use std::fmt;
 

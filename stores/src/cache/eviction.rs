@@ -4,8 +4,8 @@
 //! first. A new block is not admitted if it would be the first to be evicted. This is Belady's
 //! algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966) with
 //! bypassing, which is optimal for blocks of equal size. To find a block's next use, the sample
-//! order is inverted, so that it maps a sample to its position. If the order is not known, the
-//! least recently used block is evicted first.
+//! order is inverted, so that it maps a sample to its position in the order. If the order is not
+//! known, the least recently used block is evicted first.
 //!
 //! The blocks of each dataset are in ordered sets. Adding, removing or ranking a block therefore
 //! takes logarithmic time, apart from the search for its next use.

@@ -1,11 +1,11 @@
 //! Stores whole files in the folder of a cache, for formats that need local files, such as LMDB and
 //! HDF5.
 //!
-//! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the objects' URLs,
-//! lengths, versions and servers. This folder contains the list of the objects in `objects`, the
-//! files in `data`, and the journal of received parts in `arrived`. Once all parts have been
-//! received, the folder also contains the checksums and modification times of the files in
-//! `complete`.
+//! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the dataset's URL
+//! and of the objects' URLs, lengths, versions and servers. This folder contains the list of the
+//! objects in `objects`, the files in `data`, and the journal of received parts in `arrived`. Once
+//! all parts have been received, the folder also contains the checksums and modification times of
+//! the files in `complete`.
 //!
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until the process ends, so
 //! other processes do not remove a dataset in use. The process that downloads the files also locks
@@ -338,8 +338,9 @@ impl<'a> Dataset<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `try_lock` returns true. The system releases the lock if its process dies. Fails
-    /// if no part arrives for too long, or if the reads of this thread are canceled.
+    /// Waits until `try_lock` returns true. The system releases the lock if the process that holds
+    /// it dies. Fails if that process receives no part of the files for too long, or if the reads
+    /// of this thread are canceled.
     fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
         let (mut last_len, mut last_change, mut is_logged) = (arrived(), Instant::now(), false);

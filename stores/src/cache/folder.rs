@@ -42,8 +42,8 @@ const RECORD_LEN: usize = 48;
 /// Maximum average number of records per block. A journal of more than 64 KiB that has more records
 /// is rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
-/// Maximum wait for the lock. A process that holds it for longer is probably suspended, and the
-/// block is not cached.
+/// Maximum wait for the lock. A process that holds the lock for longer is probably suspended.
+/// Blocks are then not cached.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum age of a partial file in use. The process that wrote an older file has probably ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
@@ -57,11 +57,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the cache in the folder at `path`, which is created if it does not exist. Fails if the
-    /// path is not a folder, or if the folder contains other files or a symbolic link, is a cache
-    /// of a different version, or is rejected by [`check_owner`](Self::check_owner). The inner
-    /// result is an error if the folder cannot be read, or if a missing file or folder cannot be
-    /// created.
+    /// Opens the cache in the folder at `path`, which is created if it does not exist.
+    ///
+    /// The outer result is an error if the cache must not use the path. Such a path is not a
+    /// folder, or it is a folder that contains other files or a symbolic link, is a cache of a
+    /// different version, or is rejected by [`check_owner`](Self::check_owner). The inner result is
+    /// an error if the folder cannot be read, or if a missing file or folder cannot be created.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;

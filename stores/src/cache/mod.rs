@@ -40,9 +40,10 @@ use tiered::TieredCache;
 /// **Eviction.** The cache knows the order in which the loader will read samples. It evicts the
 /// sample with the most distant next read, and does not admit a sample that it would evict first.
 /// On one machine, the hit rate of reshuffled epochs is about the fraction of the data that fits in
-/// the cache. On several machines, the hit rate is higher, because the next read of a sample may
-/// happen on a different machine. For orders that cannot be inverted, such as sampling with
-/// replacement, the cache evicts the least recently used sample.
+/// the cache. On several machines, the hit rate is higher: each machine reads only some of the
+/// samples in an epoch, and its cache contains the samples that it will read soonest. For orders
+/// that cannot be inverted, such as sampling with replacement, the cache evicts the least recently
+/// used sample.
 ///
 /// **Sharing.** All processes of a user on a machine may share a folder, for any datasets and any
 /// versions of the data. Each process fetches the samples that it does not find in the cache. A
