@@ -64,11 +64,12 @@ use crate::error::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// Returns the format, which recognizes images. A codec for arbitrary bytes returns
-    /// [`Format::any`].
+    /// Returns the format of the images. By default, the function [`Format::matches`] recognizes
+    /// them. A codec for arbitrary bytes returns [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Returns whether this codec can decode `bytes`. By default, the format decides.
+    /// Returns whether `bytes` are an image for this codec. The default implementation calls
+    /// [`Format::matches`].
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }

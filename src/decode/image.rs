@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
-//! By default, pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is
-//! repeated in three channels, and alpha is dropped. There are three differences: an option can set
-//! a background color to blend with, the EXIF orientation is always applied, and channels of more
-//! than 8 bits are rejected unless an option allows the lossy conversion.
+//! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
+//! channels, and alpha is dropped. There are three differences: the EXIF orientation is always
+//! applied, an option can set a background color to blend transparent pixels with, and channels of
+//! more than 8 bits are rejected unless an option allows the lossy conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -37,8 +37,8 @@ pub struct JpegInfo {
     /// Whether the JPEG is progressive. A progressive JPEG must be decoded completely, even for a
     /// small crop.
     pub progressive: bool,
-    /// Number of MCUs between restart markers, or 0 if there are none. Decoding can start at a
-    /// restart marker.
+    /// Number of MCUs between restart markers, or 0 if there are none. In a JPEG that is not
+    /// progressive, decoding can start at a restart marker.
     pub restart_interval: u32,
     /// EXIF orientation, from 1 (upright) to 8.
     pub orientation: u8,

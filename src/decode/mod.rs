@@ -18,10 +18,10 @@
 //! | `.npy` | `\|u1` of shape (height, width, 3) in C order | any other type, shape or order |
 //!
 //! Gray is repeated in three channels. The alpha channel is dropped, unless [`Codecs::background`]
-//! sets a color with which transparent pixels are blended. Images with 16-bit or float channels
-//! are rejected, unless [`Codecs::convert_to_u8`] is set.
-//! [`field::DenseMap`](crate::field::DenseMap) reads the values of these images unchanged. The EXIF
-//! orientation is applied. Orientations in XMP or in a text chunk are ignored.
+//! sets a color with which transparent pixels are blended. Images with 16-bit or float channels are
+//! rejected, unless [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap)
+//! reads such gray and RGB images without reducing their values to 8 bits. The EXIF orientation is
+//! applied. Orientations in XMP or in a text chunk are ignored.
 //!
 //! In all formats, an image may have at most 2^28 pixels by default. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
@@ -50,8 +50,8 @@
 //! # Truncated files
 //!
 //! A truncated JPEG cannot be decoded, and every crop of it gives the same error, such as
-//! `jpeg ends at byte 4096 in MCU 61 of 132`. A JPEG without its last marker still contains all
-//! pixels, and can be decoded.
+//! `jpeg ends at byte 4096 in MCU 61 of 132`. A JPEG that lacks only its last marker still contains
+//! all pixels, and can be decoded.
 //!
 //! # Damaged files
 //!

@@ -6,8 +6,8 @@
 //! - An `.npy` file ([NumPy's format 1.0 to
 //!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)) in C order, with
 //!   the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such a file for a
-//!   C-contiguous array, and `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python,
-//!   read this field with `numpy.load(io.BytesIO(value))`.
+//!   C-contiguous array, and `warpfeed pack --raw` writes such files to the `rgb.npy` field. In
+//!   Python, read this field with `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 
 use warpfeed_sources::format::{self, Format};

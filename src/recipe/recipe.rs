@@ -31,7 +31,7 @@ pub(crate) struct Recipe {
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) may_move_pixels: bool,
-    /// The fields of each variant, which have the same field types.
+    /// The fields of each variant of the output sizes. All variants have the same field types.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
     /// The version of an image to which annotations refer. Used only if the image size in the

@@ -28,8 +28,8 @@ pub(crate) struct SampleImage<'a> {
     /// Index of the image of the sample that provides the pixels of this image, if this image is
     /// not decoded itself.
     pub(crate) pixel_source: Option<usize>,
-    /// Whether to decode again, only the plan's region, because decoding a larger region failed or
-    /// found damage.
+    /// Whether to decode the plan's region again by itself, because decoding a larger region failed
+    /// or found damage.
     pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,

@@ -70,7 +70,8 @@ record! {
         /// Index, in the batch, of the image that the record was written for. A copy of the record
         /// for a different image keeps this value.
         place: u32,
-        /// Number of blocks in the window.
+        /// Number of blocks of coefficients that the image uses in the scratch memory: all blocks
+        /// of the window. For a video frame, enough blocks for the RGB pixels of the region.
         kept: u32,
         parts: [Component; 3],
         /// For each element of `parts`, the index of its DC table, plus 2^8 times the index of its

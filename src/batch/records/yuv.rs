@@ -10,7 +10,8 @@ pub(crate) use region::YuvRegion;
 
 record! {
     /// Header of a video frame's data in the arena. Weights and `rounding` are signed; weights have
-    /// 20 fractional bits. Offsets are relative to the header. Sizes are in bytes.
+    /// 20 fractional bits. Offsets are relative to the header. Offsets, distances and sizes are in
+    /// bytes.
     pub(crate) struct YuvHead {
         luma_weight: u32,
         /// Constant that is added to the weighted samples.

@@ -73,7 +73,7 @@ impl Codecs {
         Self::default()
     }
 
-    /// Creates a registry of only `codec`, with the limit on pixels of [`new`](Codecs::new).
+    /// Creates a registry of only `codec`, with the same limit on pixels as [`new`](Codecs::new).
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { custom: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }

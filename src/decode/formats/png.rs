@@ -14,7 +14,8 @@ struct Png<'a> {
 
 pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: limit });
-    // Expand palettes, and values of fewer than 8 bits.
+    // Expand palettes to colors, values of fewer than 8 bits to 8 bits, and transparent colors to
+    // an alpha channel.
     decoder.set_transformations(png::Transformations::EXPAND);
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     let (kind, bits) = reader.output_color_type();

@@ -27,7 +27,7 @@ pub(in crate::decode) enum SampleFormat {
     Float,
 }
 
-/// The meaning of the channel after the color channels (tag ExtraSamples).
+/// The meaning of the first channel after the color channels (tag ExtraSamples).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum ExtraSamples {
     None,

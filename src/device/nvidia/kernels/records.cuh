@@ -103,7 +103,8 @@ struct __align__(16) DecodeOps {
     // Index, in the batch, of the image that the record was written for. A copy of the record
     // for a different image keeps this value.
     u32 place;
-    // Number of blocks in the window.
+    // Number of blocks of coefficients that the image uses in the scratch memory: all blocks
+    // of the window. For a video frame, enough blocks for the RGB pixels of the region.
     u32 kept;
     Component parts[3];
     // For each element of `parts`, the index of its DC table, plus 2^8 times the index of its
@@ -133,7 +134,8 @@ static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
 enum { JPEG = 1, YUV = 2 };
 
 // Header of a video frame's data in the arena. Weights and `rounding` are signed; weights have
-// 20 fractional bits. Offsets are relative to the header. Sizes are in bytes.
+// 20 fractional bits. Offsets are relative to the header. Offsets, distances and sizes are in
+// bytes.
 struct YuvHead {
     u32 luma_weight;
     // Constant that is added to the weighted samples.
