@@ -95,7 +95,7 @@ impl<'a> FloatImage<'a> {
 
     pub(crate) fn read(self, out: &mut Vec<f32>) -> Result<()> {
         out.clear();
-        // Reserve exactly this size, because `memory` promises it.
+        // Reserve exactly this size, because `memory` counts no spare capacity.
         out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {

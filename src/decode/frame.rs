@@ -82,7 +82,8 @@ impl Oriented {
     ///   or fits both versions, and [`annotated`](Oriented::annotated) has not set the version.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // `size` is its own inverse: here it converts the upright size to the stored one.
+        // `Orientation::size` is its own inverse, so it converts the upright size to the stored
+        // size.
         let stored = orientation.size(upright);
         let is_expected = |size: Size| declared.is_none_or(|declared| declared == size);
         let frame_kind = match (is_expected(stored), is_expected(upright)) {

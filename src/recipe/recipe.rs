@@ -116,8 +116,8 @@ impl Recipe {
     }
 
     /// Returns the size of the buffer in which a worker finishes an image, in bytes. The buffer
-    /// holds the largest image of any epoch as `u8` RGB and, if there are custom transforms, the
-    /// part of this image that they receive.
+    /// contains the largest image of any epoch as `u8` RGB. With custom transforms, the buffer is
+    /// twice as large, because it also contains the part of the image that the transforms receive.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }

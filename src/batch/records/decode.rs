@@ -36,8 +36,8 @@ record! {
     /// are copied to the device together with the batch. The host decodes an image whose record is
     /// all zeros, and kernels skip the record.
     pub struct DecodeOps align 16 {
-        /// What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
-        /// YUV to convert a video frame.
+        /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 if the
+        /// host decodes the image.
         kind: u32,
         /// Number of segments into which restart markers divide the data of a JPEG; 0 for a video
         /// frame.
@@ -67,8 +67,8 @@ record! {
         count: u32,
         /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Index, in the batch, of the image that the record was written for. A copy of the record
-        /// for a different image keeps this value.
+        /// Index, in the batch, of the image that the record was written for. If the record is
+        /// copied to a different image, the value does not change.
         place: u32,
         /// Number of blocks of coefficients that the image uses in the scratch memory: all blocks
         /// of the window. For a video frame, enough blocks for the RGB pixels of the region.

@@ -69,8 +69,8 @@ static_assert(sizeof(Component) == 32, "Component");
 // are copied to the device together with the batch. The host decodes an image whose record is
 // all zeros, and kernels skip the record.
 struct __align__(16) DecodeOps {
-    // What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
-    // YUV to convert a video frame.
+    // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 if the
+    // host decodes the image.
     u32 kind;
     // Number of segments into which restart markers divide the data of a JPEG; 0 for a video
     // frame.
@@ -100,8 +100,8 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Number of Huffman tables in the image's data.
     u32 tables;
-    // Index, in the batch, of the image that the record was written for. A copy of the record
-    // for a different image keeps this value.
+    // Index, in the batch, of the image that the record was written for. If the record is
+    // copied to a different image, the value does not change.
     u32 place;
     // Number of blocks of coefficients that the image uses in the scratch memory: all blocks
     // of the window. For a video frame, enough blocks for the RGB pixels of the region.
