@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs `cargo test`, or cargo with the given arguments, such as `run --release --example train`,
-# with the CPU libraries of libtorch 2.13.0 from PyTorch's wheel on PyPI (530 MB), which stays in
-# target/libtorch.
+# Runs `cargo test`, or cargo with the given arguments, such as `run --release --example train`.
+# Uses the CPU libraries of libtorch 2.13.0. The first run downloads them to target/libtorch, in
+# PyTorch's wheel from PyPI (530 MB).
 set -euo pipefail
 cd "$(dirname "$0")"
 home=$PWD/target/libtorch

@@ -1,5 +1,5 @@
-// Functions of libtorch that tch does not bind: tensors that share foreign memory, by DLPack, and the
-// stream that the calling thread uses.
+// Functions of libtorch that tch does not bind: they create tensors that share foreign memory by
+// DLPack, and get the stream that the calling thread uses.
 
 #include <ATen/DLConvertor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -33,8 +33,8 @@ bool caught(char* message, size_t length, F work) noexcept {
 
 extern "C" {
 
-// Returns a tensor that calls the deleter of `managed` when its memory is released. If libtorch
-// rejects it, returns null with a message, after calling the deleter.
+// Returns a tensor that calls the deleter of `managed` when the tensor's memory is released. If
+// libtorch rejects `managed`, calls the deleter, and returns null with a message.
 at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t length) {
   at::Tensor* tensor = nullptr;
   caught(message, length, [&] {
@@ -45,8 +45,8 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
 }
 
 // Gets the handle of the stream that the calling thread uses on CUDA device `device`. Returns false
-// with a message for an external stream: libtorch does not own it, so nothing guarantees how long
-// the handle is valid.
+// with a message if libtorch reports an error, or if the stream is external: libtorch does not own
+// an external stream, so nothing guarantees how long its handle is valid.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
 #ifdef WARPFEED_LIBTORCH_CUDA
   // Linkers omit a library that is never referenced. libtorch would then not find the GPU.
@@ -57,7 +57,7 @@ bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length
     c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
     c10::Stream current = cuda.getStream(c10::Device(c10::DeviceType::CUDA, device));
     *stream = current.native_handle();
-    // The identifier of an external stream is its handle. The default stream has neither.
+    // The identifier of an external stream is its handle. Both are 0 for the default stream.
     TORCH_CHECK(*stream == nullptr || current.id() != reinterpret_cast<c10::StreamId>(*stream),
                 "the current stream is external (created outside libtorch): make a stream of libtorch current");
   });
