@@ -133,9 +133,7 @@ fn main() -> Result<()> {
     let accuracy = correct as f64 / total as f64;
     println!("{:.1}% of {total} held-out images are classified correctly", 100.0 * accuracy);
     if path.is_none() && accuracy <= MIN_ACCURACY {
-        return Err(
-            format!("the held-out accuracy is too low: expected more than {:.1}%", 100.0 * MIN_ACCURACY).into()
-        );
+        return Err(format!("the held-out accuracy is too low: expected more than {:.1}%", 100.0 * MIN_ACCURACY).into());
     }
     Ok(())
 }
