@@ -47,7 +47,7 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (element_bytes, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The loader renumbers classes, so the original class numbers need not fit into `dtype`.
+        // The loader may renumber classes, so the original class numbers need not fit into `dtype`.
         let read_dtype = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read_dtype, |bytes, _| {
             if bytes.len() != box_count * read_dtype.bytes() {

@@ -1,6 +1,6 @@
-//! Reads a numeric field of a sample. The suffix of its name determines the encoding of text and
-//! bytes. Without a suffix, text is a list of numbers, and bytes are an array with or without
-//! NumPy's header.
+//! Reads a numeric field of a sample. The suffix of the field's name determines the encoding of
+//! text and bytes. Without a suffix, text is a list of numbers, and bytes are an array with or
+//! without NumPy's header.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +14,8 @@ use crate::source::{Frames, Npy, Sample, Shape, Value};
 /// The name suffixes of the encodings, in the order in which they are tried.
 const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Scratch buffers of up to this size are kept for the next field.
+/// Maximum size of a scratch buffer that is reused for the next field, in bytes. Larger buffers are
+/// freed.
 pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,12 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// Describes a field. `encoding` is ignored unless `value` is bytes or text.
+    /// Describes a field. `encoding` is the encoding that the field's name indicates. With `Raw`,
+    /// bytes that begin with NumPy's signature are `Npy`, and text is `Text`. Typed values are
+    /// `Typed`, whatever `encoding` is.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // Bytes without a known suffix may begin with NumPy's signature.
+            // NumPy's signature identifies an array in a field without a suffix.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -102,9 +105,9 @@ impl<'a> Encoded<'a> {
         self.convert_numbers(dtype, append_number, consume)
     }
 
-    /// Like [`with_numbers`](Encoded::with_numbers), but fails if converting to `dtype` would
-    /// [change](check_exact) a number. Image coordinates need not be exact, so their fields use
-    /// `with_numbers`.
+    /// Like [`with_numbers`](Encoded::with_numbers), but fails if [`check_exact`] rejects a number
+    /// that is converted to `dtype`. Fields of image coordinates use `with_numbers` instead,
+    /// because coordinates need not be exact.
     pub(crate) fn with_exact_numbers<R>(
         &self,
         dtype: Dtype,
@@ -207,7 +210,7 @@ impl<'a> Encoded<'a> {
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // `FieldType::scratch_bytes` promises exactly this size.
+        // `DenseMap::scratch_bytes` counts exactly this size.
         out.reserve_exact(npy.data.len() / npy.item_size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.item_size).enumerate() {

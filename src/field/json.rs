@@ -7,8 +7,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::source::{MAX_AXES, Shape};
 
-/// Calls `write` with each number in `bytes`, and returns the shape of the nested lists. Lists at
-/// the same level must have equal lengths, and all numbers the same depth.
+/// Calls `write` with each number in the JSON text `bytes`, and returns the shape of the nested
+/// lists. Lists at the same level must have equal lengths, and all numbers must have the same
+/// depth. Booleans count as the numbers 0 and 1.
 pub(super) fn parse_numbers<'a>(
     bytes: &'a [u8],
     write: impl FnMut(Number<'a>) -> Result<(), String>,

@@ -1,9 +1,11 @@
 //! The fields of a batch, and the field types that convert samples to them.
 //!
-//! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
-//! image. Masks are bit-identical to the results of torchvision's v2 transforms with `tv_tensors`;
-//! boxes, points and maps agree with torchvision to 1e-4, except after
-//! [`zoom_out`](crate::Augment::zoom_out).
+//! Masks, boxes, points and maps are cropped, resized, flipped and padded together with the
+//! sample's image. After these steps, masks are bit-identical to the results of torchvision's v2
+//! transforms with `tv_tensors`, and boxes, points and maps agree with torchvision to 1e-4. The
+//! exception is [`zoom_out`](crate::Augment::zoom_out), which rounds the position of the image to
+//! whole pixels. Rotations and other warps move these fields together with the image as well, but
+//! points may differ from torchvision's (see [`Plan::point`](crate::transform::Plan::point)).
 //!
 //! The suffix of a field's name in the sample determines its encoding, as in WebDataset:
 //!
@@ -15,15 +17,16 @@
 //! | `x.txt`, `txt` | numbers as text, separated by whitespace or commas |
 //!
 //! The `x` batch field reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
-//! sample has. If the name of the batch field has a suffix, only the field with exactly this name
-//! is read. If `x` begins with NumPy's signature, it is read as a NumPy array. If `x` is text, such
-//! as a column of a table, it is read like `x.txt`.
+//! sample has. To read a particular one of them, include the suffix in the name of the batch field.
+//! If `x` begins with NumPy's signature, it is read as a NumPy array. If `x` is text, such as a
+//! column of a table, it is read like `x.txt`. Field types that read image files, such as [`Mask`],
+//! find their fields by other suffixes.
 //!
 //! Numbers are converted to the element type of the batch field. A sample fails if a number does
-//! not fit into an integer type. Float types round to the nearest value. [`NdArray`] and [`Ragged`]
-//! also reject integers that are not exact in `f32` or `f64`, and finite numbers that would become
-//! infinite. Floats above 2⁵³ do not count as integers. `true` and `false` are converted to 1 and
-//! 0.
+//! not fit into an integer type. Float types round numbers. [`NdArray`] and [`Ragged`] also reject
+//! integers that are not exact in `f32` or `f64`, and finite numbers that would become infinite.
+//! Floats with an absolute value above 2⁵³ do not count as integers. `true` and `false` are
+//! converted to 1 and 0.
 //!
 //! By default, a loader has the fields `image` and `label`. [`Loader::field`](crate::Loader::field)
 //! adds or replaces a field, and [`Loader::drop_field`](crate::Loader::drop_field) removes one.

@@ -11,9 +11,9 @@ use crate::source::Shape;
 /// regression target.
 ///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` must have the
-/// shape `shape`, or one axis with the same number of elements. The augmentation does not change
-/// the array. For batches on a device, the array is copied to the device unchanged.
+/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` field must have
+/// the shape `shape`, or at most one axis and the same number of elements. The augmentation does
+/// not change the array. For batches on a device, the array is copied to the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::NdArray;

@@ -12,7 +12,8 @@ pub(super) enum Number<'a> {
 }
 
 impl Number<'_> {
-    /// Reads the number in `word`. `kind` is NumPy's character code of the element type.
+    /// Reads the little-endian number in `word`, which has at most 8 bytes. `kind` is NumPy's
+    /// character code: `b` for booleans, `u` or `i` for integers, and `f` for floats.
     pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
         let mut padded_word = [0; 8];
         padded_word[..word.len()].copy_from_slice(word);
@@ -29,8 +30,8 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `out`. An error is a part of the caller's
-/// sentence, such as `256, which uint8 cannot hold`.
+/// Converts `number` to `dtype`, and appends its bytes to `out` in native byte order. The error
+/// text is a fragment for the caller's message, such as `256, which uint8 cannot hold`.
 pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
@@ -46,12 +47,14 @@ pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Ext
     Ok(())
 }
 
-/// Maximum float that is checked for exactness. A larger float may be the rounded value of several
-/// integers.
+/// Maximum absolute value of a float that is checked for exactness. A larger float may be the
+/// rounded value of several integers.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
-/// Checks that `dtype` preserves `number`. Integers must be exact in 32-bit and 64-bit floats, and
-/// finite numbers must remain finite. Fractions may be rounded, as may integers in 16-bit floats.
+/// Checks that the float type `dtype` preserves `number`. Integers must be exact in 32-bit and
+/// 64-bit floats, and finite numbers must remain finite. Fractions may be rounded, as may integers
+/// in 16-bit floats. Integer types need no check, because [`append_number`] rejects numbers that do
+/// not fit.
 pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (rounded, wider_type): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
@@ -86,7 +89,7 @@ pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String
 }
 
 fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // Floats beyond 2^64 fit into no integer type, and all smaller ones fit into an i128.
+    // No integer type of a batch holds floats beyond 2^64, and an i128 holds all smaller integers.
     let float_to_integer =
         |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let integer = match number {

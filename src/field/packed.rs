@@ -19,6 +19,8 @@ const LENGTHS: &str = "lengths";
 /// - `<name>.ends`, of shape (N, max_documents + 1): the end of each document in the row. Padding
 ///   counts as a document. The elements after the last document are `length`.
 ///
+/// If a document is longer than a row, each piece of the document counts as a document.
+///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
 /// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.
 ///

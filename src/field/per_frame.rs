@@ -13,11 +13,12 @@ const SUFFIXES: [&str; 10] = ["", ".npy", ".json", ".txt", ".png", ".tif", ".tif
 
 pub(super) struct PerFrame {
     count: usize,
-    /// The clip, and the name of its field in the batch.
+    /// Name of the clip's field in the batch, and the clip.
     clip: (String, Image),
 }
 
-/// Returns the clips that use the loader's augmentation, because annotations do not follow views.
+/// Returns the clips among `fields`, each with its name. Omits views, because annotations are not
+/// transformed together with views.
 pub(super) fn clips(fields: &[(String, AnyFieldType)]) -> Vec<(String, Image)> {
     let clip = |(name, AnyFieldType(field_type)): &(String, AnyFieldType)| match field_type.writer() {
         FieldWriter::Image(source_name) if field_type.augment().is_none() && field_type.frames().is_some() => {
@@ -80,7 +81,7 @@ impl PerFrame {
             frame_fields.push((index, field, values));
         }
         for frame in 0..self.count {
-            // A clip of a video states which of the frames of the video it shows.
+            // A clip of a video states the index of each frame in the video.
             let stored_index = clip.index(frame).map_or(frame, |index| index as usize);
             let at_frame = |e: Error| {
                 let video_position =
@@ -156,7 +157,7 @@ impl<'a> Values<'a> {
                 let frame_bytes = npy.data.len() / shape[0];
                 let data = &npy.data[index * frame_bytes..][..frame_bytes];
                 let is_native = npy.item_size == 1 || npy.big_endian == cfg!(target_endian = "big");
-                // A boolean is a byte with the value 0 or 1.
+                // `Numbers` has no booleans. A boolean is a byte with the value 0 or 1.
                 let kind = if npy.kind == b'b' { b'u' } else { npy.kind };
                 is_native
                     .then(|| Numbers::from_parts(kind, npy.item_size, data, &shape[1..]))

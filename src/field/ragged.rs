@@ -55,8 +55,8 @@ impl Ragged {
         Ragged { dtype, row_shape: row_shape.into(), max_rows, padding: None, truncate: false, plain: false }
     }
 
-    /// Creates a field that delivers at most `max_rows` stored bytes of text or of any file.
-    /// `.npy`, `.json` and `.txt` fields are not decoded.
+    /// Creates a field that delivers the stored bytes of text or of any file. Each byte is a row,
+    /// so a sample has at most `max_rows` bytes. `.npy`, `.json` and `.txt` fields are not decoded.
     pub fn bytes(max_rows: usize) -> Self {
         Ragged { plain: true, ..Self::new(Dtype::U8, [], max_rows) }
     }

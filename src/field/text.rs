@@ -12,9 +12,10 @@ use crate::source::Value;
 ///
 /// The sample's field is UTF-8 text of any length, such as `caption.txt` or a column of a table.
 /// The text is delivered as stored, including a trailing line break. A sample fails if its field is
-/// not valid UTF-8. Typed numbers become decimal text if the name of the sample's field ends in
-/// `.txt`. Otherwise, they are an array, and the sample fails. The augmentation does not change the
-/// text. Strings remain on the host, even for batches on a device.
+/// not valid UTF-8. [Typed numbers](crate::source::Numbers) become decimal text if the name of the
+/// sample's field ends in `.txt`. If the name has a different suffix, the numbers are an array, and
+/// the sample fails. The augmentation does not change the text. Strings remain on the host, even
+/// for batches on a device.
 ///
 /// ```no_run
 /// use warpfeed::Loader;

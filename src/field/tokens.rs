@@ -11,8 +11,9 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 
 /// Windows of token ids, as an array of shape (N, length).
 ///
-/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are
-/// windows of token files, or from any array of `length` integers.
+/// The samples are windows of token files, from a [`source::TokenFile`](crate::source::TokenFile).
+/// Any other field with `length` integers is accepted as well, except an array without a header and
+/// an array with more than one axis.
 ///
 /// [`eos_token_id`](Tokens::eos_token_id) adds two arrays, both i32 of shape (N, length).
 /// `<name>.document` is the index of each token's document within the window, starting at 0. Packed
@@ -173,8 +174,8 @@ impl Tokens {
                 return Err(field.error(format_args!("has the token {largest} at index {index}{cause}")));
             }
         }
-        // A stored type that is too small for the end token would make the whole window one
-        // document.
+        // If the stored type is too small for the end token, no token can end a document, and the
+        // whole window would be a single document.
         if let Some(end) = self.eos_token_id.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
             return Err(field.error(format_args!("has {bits}-bit tokens, which cannot hold the end token {end}")));

@@ -93,12 +93,14 @@ pub(super) struct StoredValues<'a> {
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     ignore: Option<i64>,
-    /// The previous lookup, which is reused because most pixels equal their neighbor.
+    /// Stored value and new value of the previous lookup. The lookup is reused because most pixels
+    /// equal their neighbor.
     last_lookup: Option<(i64, i64)>,
 }
 
 impl<'a> StoredValues<'a> {
-    /// Creates the mapping for a mask, or returns `None` if the values do not change.
+    /// Creates the mapping for the mask in the sample's field `name`. Returns `None` if the loader
+    /// does not renumber the classes of this mask and `map` is empty.
     pub(super) fn for_mask(
         sample: &'a Sample<'a>,
         name: &str,

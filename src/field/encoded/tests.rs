@@ -1,4 +1,4 @@
-//! Tests that all encodings of the same numbers give the same result, and the error messages.
+//! Tests that all encodings of the same numbers give the same result, and tests the error messages.
 
 use std::fmt::Write as _;
 
