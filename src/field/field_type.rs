@@ -45,7 +45,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the name, element type and shape per sample of each array of a field called `name`.
     /// `output_size` is the size of the images in the batch. If batches have different image sizes
     /// ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the loader
-    /// calls this method once per size, and the results may differ only in the lengths of the axes.
+    /// calls this method for each size. The results may differ only in the lengths of the axes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -69,25 +69,26 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. The loader rejects such a field together with MixUp,
-    /// CutMix, a border that repeats pixels, or a custom transform that may move pixels. It also
-    /// rejects the field if [`Input::plan`] would be `None`. The default is false.
+    /// together with the sample's image. The loader cannot be opened with both such a field and
+    /// MixUp, CutMix, a border that repeats pixels, or a custom transform that may move pixels. It
+    /// cannot be opened either if [`Input::plan`] would be `None`. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether [`write`](FieldType::write) itself decodes the sample's image and writes the
-    /// stored values instead of augmented pixels. If this is true and there is no image field, the
-    /// loader reads only the header of the image, for the size, and rejects options for image
-    /// fields. The default is false.
+    /// Returns whether [`write`](FieldType::write) itself decodes the sample's image, to deliver
+    /// the stored values. If this is true and there is no image field, the loader reads only the
+    /// header of the image, because the plan depends on the size. The loader then rejects color
+    /// augmentations and image options such as [`Loader::normalize`](crate::Loader::normalize). The
+    /// default is false.
     fn reads_stored_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field supports images that combine several samples, such as a
-    /// [`mosaic`](Augment::mosaic). If it does, [`write`](FieldType::write) must also handle the
-    /// samples in [`Input::other_tiles`]. A loader that creates mosaics rejects fields that [follow
-    /// the image](FieldType::follows_image) but do not support mosaics. The default is false.
+    /// Returns whether the field supports a [`mosaic`](Augment::mosaic), which combines the images
+    /// of several samples. If it does, [`write`](FieldType::write) must also handle the samples in
+    /// [`Input::other_tiles`]. A loader that creates mosaics rejects fields that [follow the
+    /// image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn supports_mosaic(&self) -> bool {
         false
     }
@@ -108,11 +109,11 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Writes the row from an array in memory, as a fast path without a [`Sample`]. The loader
-    /// calls this method if it has no other field, if this field is [cheap to
-    /// write](FieldType::write_is_cheap), and if the source has the sample's `numbers` in
-    /// [memory](crate::source::Source::stored). The method either writes the same bytes as
-    /// [`write`](FieldType::write) and returns true, or returns false, and the loader calls
-    /// `write`. The default returns false.
+    /// calls this method only if the loader has no other field, if this field is [cheap to
+    /// write](FieldType::write_is_cheap), if the source lists a single field and this field reads
+    /// it, and if the source has the sample's `numbers` in [memory](crate::source::Source::stored).
+    /// The method must either write the same bytes as [`write`](FieldType::write) and return true,
+    /// or return false. If it returns false, the loader calls `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -127,16 +128,16 @@ pub trait FieldType: Send + Sync + Debug {
         0
     }
 
-    /// Returns what writes the field, which is [`write`](FieldType::write) by default, or one of
-    /// the loader's built-in writers. A field type that wraps a built-in one returns the writer of
+    /// Returns the writer of the field: [`write`](FieldType::write), the default, or one of the
+    /// loader's built-in writers. A field type that wraps a built-in type must return the writer of
     /// the wrapped type.
     fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
     /// Returns the augmentation of a view, which is an image field with its own augmentation, size
-    /// and random numbers ([`Image::augment`](super::Image::augment)). By default, the image uses
-    /// the loader's augmentation.
+    /// and random numbers ([`Image::augment`](super::Image::augment)). The default is `None`: an
+    /// image field then uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
@@ -144,10 +145,10 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the number of frames T if the field has a value for each frame of a
     /// [clip](super::Image::frames). By default, the field has one value per sample.
     ///
-    /// Unless the field is an image, all its arrays get an additional axis of length T after the
-    /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, `row`
-    /// covers only one frame, and each field of the sample that the field type
-    /// [reads](FieldType::required_fields) contains only the value of this frame.
+    /// If the field's [writer](FieldType::writer) is [`write`](FieldType::write), the loader adds
+    /// an axis of length T after the batch axis of all its arrays, and calls `write` once per
+    /// frame. In each call, `row` covers only one frame, and each field of the sample that
+    /// [`required_fields`](FieldType::required_fields) lists contains only the value of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -176,8 +177,8 @@ pub enum FieldWriter<'a> {
     /// [`FieldType::describe_arrays`] and [`FieldType::write`] are not called.
     Class,
     /// Like `Write`, but the patches of all samples are concatenated without padding
-    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the arrays that
-    /// `Patches` returns.
+    /// ([`Patches`](super::Patches)). [`FieldType::describe_arrays`] of a type that wraps `Patches`
+    /// must return the arrays of the wrapped type.
     Patches,
 }
 
@@ -190,7 +191,7 @@ pub enum PasteRole<'a> {
     Unsupported,
     /// The pasted objects are added to the field, for example their boxes or masks.
     Target,
-    /// The field's masks select the pixels that are pasted. The pasted objects are also added to
+    /// The field's masks define the pixels that are pasted. The pasted objects are also added to
     /// the field.
     Source(&'a dyn Objects),
 }
@@ -211,8 +212,8 @@ pub(crate) struct ImageContext<'a> {
 pub struct Input<'a> {
     /// Name of the field.
     pub name: &'a str,
-    /// The sample as the source returned it. For a field type with [frames](FieldType::frames), the
-    /// fields that it reads contain the value of one frame.
+    /// The sample as the source returned it. If the field type has [frames](FieldType::frames), the
+    /// fields in [`required_fields`](FieldType::required_fields) contain the value of one frame.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image, with the output size, crop, flips and other steps. If the loader
     /// has several image fields, this is the plan of the first image field that uses the loader's
@@ -267,7 +268,8 @@ impl<'a> Input<'a> {
         Input { sample, ..self.clone() }
     }
 
-    /// Returns the sample's random number generator, which all of its fields share.
+    /// Returns the random number generator from which the generators of the sample's fields are
+    /// derived.
     pub(super) fn sample_rng(&self) -> &Rng {
         &self.rng
     }
@@ -368,8 +370,8 @@ impl Debug for RowMut<'_> {
 
 /// A type-erased field type, which [`Loader::field`](crate::Loader::field) accepts. Each
 /// [`FieldType`] can be converted to an `AnyFieldType`. The built-in field types can also be
-/// deserialized from a map with one entry. Its key is the name of the field type, and its value is
-/// a map of the options.
+/// deserialized from a map with one entry. The key is the name of the field type, such as `boxes`,
+/// and the value is a map of the options.
 #[derive(Debug, Clone)]
 pub struct AnyFieldType(pub(crate) Arc<dyn FieldType>);
 

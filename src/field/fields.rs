@@ -24,8 +24,8 @@ pub(crate) struct Fields {
     /// Name of the field that [reads](FieldType::reads_stored_image) the sample's image, if there
     /// are no image fields.
     pub(crate) image_provider: Option<String>,
-    /// Index of the first image with the loader's augmentation. Masks and boxes are transformed
-    /// together with this image.
+    /// Index of the first image with the loader's augmentation, if there is such an image. Masks
+    /// and boxes are transformed together with this image.
     pub(crate) followed_image: Option<usize>,
     label: Option<Label>,
     patches: Option<String>,
@@ -204,7 +204,8 @@ impl Fields {
         new_fields.add_records(&mut arrays, split);
         arrays.extend(new_fields.label.and_then(|label| label.soft_array()));
         new_fields.check_names(&arrays)?;
-        // A device computes the soft labels itself, so the batch needs no array for them.
+        // A device computes the soft labels itself, so batches that are copied to the device need
+        // no array for them.
         if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
@@ -348,7 +349,7 @@ impl Fields {
     }
 
     /// Rejects an augmentation that combines samples into one image if the first sample has a
-    /// label.
+    /// label. Any other sample with a label fails when it is written.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
@@ -411,8 +412,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field if this field only copies the sample's field `name`, as the
-    /// fast path for stored numbers requires.
+    /// Returns the loader's only field if it is cheap to write and reads the sample's field `name`,
+    /// as the fast path for stored numbers requires.
     pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied_fields[..] else { return None };
         let has_others = !self.images.is_empty()

@@ -22,7 +22,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 /// All image fields of a sample, except views ([`augment`](Image::augment)), use the same random
 /// numbers, so images of the same size get the same crop and flip. For batches on a device, images
 /// are copied to the device as `u8` (N, H, W, C) unless the device decodes them. The device casts,
-/// normalizes, transposes, erases and mixes them.
+/// normalizes, transposes, erases and mixes the images.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -71,14 +71,14 @@ impl Image {
     /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames and C the number of
     /// [channels](crate::Loader::channels).
     ///
-    /// The sample's field is a list of encoded images ([`Frames`]). All frames share one plan, so
-    /// they get the same crop, resize, flip and effects. Custom transforms get the same random
-    /// numbers for each frame. Other fields of the sample, such as masks and boxes, are transformed
-    /// with this plan.
+    /// The sample's field is a list of encoded images or video frames ([`Frames`]). All frames
+    /// share one plan, so they get the same crop, resize, flip and effects. Custom transforms get
+    /// the same random numbers for each frame. Other fields of the sample, such as masks and boxes,
+    /// are transformed with this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
-    /// or if a frame cannot be decoded. The error names the field, and the frame if one is
-    /// at fault.
+    /// or if a frame cannot be decoded. The error names the field. If the error is in a particular
+    /// frame, it also names the frame.
     ///
     /// The loader cannot be opened if `frames` is 0 or if the augmentation mixes images or combines
     /// the images of several samples.
@@ -123,8 +123,8 @@ impl Image {
         rng.named("clip").next_u64()
     }
 
-    /// Returns the encoded image of a sample, and its frames if the field is a clip. The image is
-    /// then the first frame. If the source offers several clips, `rng` draws one.
+    /// Returns the encoded image of a sample, and the frames if the field `name` is a clip. The
+    /// image of a clip is its first frame. If the source offers several clips, `rng` draws one.
     pub(crate) fn encoded<'a>(
         &self,
         name: &str,
@@ -188,7 +188,7 @@ fn hint(names: &[&str]) -> String {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ArrayFormat {
-    /// 3 or 1.
+    /// 3 for RGB, or 1 for grayscale.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
@@ -250,15 +250,15 @@ pub(crate) struct ImageField {
 
 impl ImageField {
     /// Returns whether the image is converted to the loader's format only when the batch is full.
-    /// This is the case if the host mixes images, because values are rounded after mixing. Until
-    /// then, the row contains `u8` HWC, which fits because no dtype is smaller.
+    /// This is the case if the host mixes the images of the batch, because values are rounded after
+    /// mixing. Until then, the row contains `u8` HWC, which fits because no dtype is smaller.
     fn is_converted_later(&self, row: &Row<'_>) -> bool {
         !self.split.on_device && row.header().mixing.is_some()
     }
 
-    /// Resizes the image, and runs the effects on pixels and the custom transforms. The result is
-    /// in the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image`
-    /// otherwise.
+    /// Resizes the image, and runs the effects on pixels and the custom transforms. Effects that
+    /// the device runs are skipped. The result is in the batch if
+    /// [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image` otherwise.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -286,9 +286,9 @@ impl ImageField {
         }
     }
 
-    /// Runs the effects on pixels and the custom transforms on the resized image. `is_joined` is
-    /// true if the image combines several samples. With custom transforms, `image` has twice the
-    /// size of the RGB image.
+    /// Runs the effects on pixels and the custom transforms on the resized image, and converts the
+    /// result to grayscale if the field is gray. `is_joined` is true if the image combines several
+    /// samples. With custom transforms, `image` has twice the size of the RGB image.
     pub(crate) fn finish(
         &self,
         (plan, is_joined): (&Plan, bool),
@@ -352,9 +352,10 @@ impl ImageField {
     }
 
     /// Stores an image or a frame for the device to decode. `grid` describes the image, and
-    /// `stream` is its entropy-coded data. Returns `false` if the batch has no space left, or if
-    /// the record cannot describe the image. The device must [support](ImageField::device_supports)
-    /// `plan`.
+    /// `stream` is its entropy-coded data. `index` is the row in `part`, and `frame` is the index
+    /// of the frame, which is 0 for an image. Returns `false` if the batch has too little space, or
+    /// if the record cannot describe the image. The device must
+    /// [support](ImageField::device_supports) `plan`.
     pub(crate) fn store_encoded(
         &self,
         grid: &Grid,
@@ -371,7 +372,8 @@ impl ImageField {
         self.store_record(reserved, write, plan, part, (index, frame))
     }
 
-    /// Stores a decoded video frame for the device to convert to RGB.
+    /// Stores a decoded video frame for the device to convert to RGB. Otherwise like
+    /// [`store_encoded`](ImageField::store_encoded).
     #[cfg(feature = "video")]
     pub(crate) fn store_yuv(
         &self,
@@ -405,8 +407,9 @@ impl ImageField {
         true
     }
 
-    /// Returns the row for which the decoding record was written, if the device decodes row
-    /// `index`. The rows differ after a failed sample has been replaced.
+    /// Returns the row for which the decoding record in row `index` was written, or `None` if the
+    /// device does not decode row `index`. The two rows differ if a failed sample was replaced by
+    /// the sample of a different row.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut FilledSlot, index: usize) -> Option<usize> {
         let (records, images) = (full.bytes_mut(self.decoding_span?), self.image_count());
@@ -451,7 +454,7 @@ impl ImageField {
     }
 
     /// Converts the finished image, runs the effects on values, and writes the result to the batch.
-    /// Skips steps that the device or the full batch runs later.
+    /// Skips steps that run later, on the device or when the batch is full.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         self.clear_decoding(row);
