@@ -62,10 +62,10 @@ impl<G: Gpu> DeviceBatch<G> {
     /// Returns the labels as an i64 tensor of shape (N).
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
-    /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
-    /// without labels.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if no sample of the batch has a label; the
+    /// error names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing
+    /// labels are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was
+    /// opened without labels.
     pub fn labels(&self) -> Result<DeviceTensor<'_, G>> {
         let array = self.0.slot().info.labels(self.spec().find(Role::Label))?;
         Ok(self.tensor(array))
@@ -77,9 +77,12 @@ impl<G: Gpu> DeviceBatch<G> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
-    /// Returns the field called `name`, or `None` if the batch has no such field. `name` is
-    /// `image`, `label`, `soft_label` with [`Loader::soft_labels`](crate::Loader::soft_labels), or
-    /// the name of a field added with [`Loader::field`](crate::Loader::field).
+    /// Returns the field called `name`, or `None` if the batch has no such field. The built-in
+    /// names are `image`; `label`, if the samples have labels or
+    /// [`unlabeled`](crate::Loader::unlabeled) is set; and `soft_label`, with
+    /// [`soft_labels`](crate::Loader::soft_labels). [Views](crate::Loader::views) have names such
+    /// as `views.0`. Fields added with [`Loader::field`](crate::Loader::field) have the names of
+    /// their arrays. If a field `x` has row counts, `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let array = self.spec().index_of(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
@@ -88,7 +91,7 @@ impl<G: Gpu> DeviceBatch<G> {
     /// Returns the row count of each sample in the field `name`, as an i64 tensor of shape (N), or
     /// `None` if the field has no row counts. [`Ragged`](crate::field::Ragged),
     /// [`Boxes`](crate::field::Boxes) and [`Patches`](crate::field::Patches) fields have row
-    /// counts. Except in `Patches` fields, rows past the count are padding.
+    /// counts. Rows past the count are padding. `Patches` fields have no padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -103,8 +106,8 @@ impl<G: Gpu> DeviceBatch<G> {
 
     /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
     /// the stream as a user of the batch. After the drop, the memory is reused once every user has
-    /// finished the work that was submitted before the drop. The loader's own stream then no longer
-    /// counts as a user, unless you register it as well.
+    /// finished the work that was submitted before the drop. Once any stream is registered, the
+    /// loader's own stream is no longer a user unless you register it as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
@@ -122,6 +125,9 @@ impl<G: Gpu> DeviceBatch<G> {
     /// Allows any stream to use the batch. After the drop, the memory is reused once all work that
     /// was submitted to the device before the drop is done. This call does not make any stream wait
     /// for the batch, so the caller must order the accesses.
+    ///
+    /// Drivers older than CUDA 12.5 cannot record an event for the work of all streams. With such a
+    /// driver, make the loader's stream wait for the other streams before you drop the batch.
     pub fn use_anywhere(&self) {
         self.0.export();
     }

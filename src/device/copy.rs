@@ -26,7 +26,8 @@ pub struct DeviceCopy<G: Gpu> {
 
 impl<G: Gpu> DeviceBatch<G> {
     /// Copies the field `name` on `stream`, a stream handle of a different library. The stream
-    /// waits for the batch, but the host does not, and the batch may be dropped immediately.
+    /// waits for the batch, but the host does not, and the batch may be dropped immediately. Like
+    /// [`use_on`](DeviceBatch::use_on), this call registers the stream as a user of the batch.
     /// Returns `None` if there is no such field.
     ///
     /// # Safety

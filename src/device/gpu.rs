@@ -30,7 +30,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
-    /// Creates a high-priority stream. Its work runs before the pending work of other streams.
+    /// Creates a high-priority stream. The device prefers its pending kernels to pending kernels of
+    /// streams from [`stream`](Gpu::stream).
     fn urgent_stream(&self) -> Result<Self::Stream>;
     /// Wraps a stream handle of a different library.
     ///
@@ -135,6 +136,7 @@ pub struct Job {
 pub struct Decode {
     /// Index of the image field in [`Decoding`](super::spec::Decoding).
     pub(crate) image: usize,
+    /// Height and width of an image.
     #[cfg_attr(not(test), allow(dead_code))] // the real kernels are loaded for a fixed size
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,

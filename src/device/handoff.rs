@@ -9,10 +9,12 @@
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! A mark is an event that is recorded after all work submitted so far. Recording could disturb a
-//! CUDA graph capture, so a drop records an event only if the consumer is already waiting in
-//! `next()`. If it is not waiting, its next call of `next()` records the event. A separate thread
-//! checks the marks, so neither the consumer nor a worker waits for a device.
+//! A mark is one event per device, recorded after all work submitted to that device so far. (The
+//! mark of `release_on` is one event on one stream.) Recording could disturb a CUDA graph capture,
+//! so a drop records the events only if the consumer is already waiting in `next()`. Otherwise, the
+//! next call of `next()` records them. If the loader is dropped before such a call, or if a capture
+//! prevents recording, a separate thread records them later. This thread also checks the marks, so
+//! neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -118,8 +120,7 @@ impl<W: Marker, T: Send + 'static> Handoff<W, T> {
         // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked_slots().pop() else { return };
-            // Without a mark, leave the slot to the thread. It sets the mark later, or gets and
-            // reports the same error.
+            // If this fails, the thread tries again, and reports an error if it also fails.
             let mark = match self.shared.marker.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -169,8 +170,7 @@ impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Marker, T: Send + 'static> Drop for Handoff<W, T> {
-    /// Gives the slots without a mark to the thread, which ends once the devices have finished
-    /// their work.
+    /// Sends the slots without a mark to the thread, which ends once it has freed all its slots.
     fn drop(&mut self) {
         for slot in self.unmarked_slots().drain(..) {
             let _ = self.returned.send((slot, None));
@@ -273,8 +273,8 @@ impl HostBatch {
     ///
     /// A batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
     /// any time, but then its memory is reused only after all devices have finished all work
-    /// submitted before the drop. If you name the stream that reads the batch, the memory is reused
-    /// as soon as the upload is done:
+    /// submitted before the drop. If you name the stream that reads the batch, the loader waits
+    /// only for the work in that stream:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -2,8 +2,9 @@
 //! work on the device. The thread receives the host slots from its *feed*, which is the engine.
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
-//! consumer's thread makes no blocking device calls. Instead, each stream waits, on the device, for
-//! exactly the event that it needs. The ring allocates `prefetch + 1` slots of device memory.
+//! consumer's thread makes no blocking device calls. Instead, each stream waits on the device for
+//! the events that it depends on. The ring allocates `prefetch + 1` slots of device memory, and at
+//! least two.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
@@ -11,9 +12,10 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Images that need no conversion are copied directly into the slot, after `released`. If nothing
-//! is computed, `ready` is recorded on the copy stream. For the statistics, pairs of timed events
-//! enclose the copy of the images, the decoding, the conversion and the consumer's wait (`timing`).
+//! Images that need no conversion are copied directly into the slot, after `released`. If the
+//! device neither decodes nor computes anything, `ready` is recorded on the copy stream. For the
+//! statistics, pairs of timed events enclose the copy of the images, the decoding, the conversion
+//! and the consumer's wait (`timing`).
 //!
 //! A ring *orders batches when they are taken* if a stream waits for a batch only when a thread
 //! takes the batch ([`ConsumerBatch::take_on`]). Decoders use such a ring. In other rings, `next`
@@ -22,11 +24,13 @@
 //! **Invariants**
 //! 1. The thread holds a host slot, and does not change its bytes, from the upload until `copied`
 //!    has completed: in `in_flight`, or in `queue` while the device decodes images. Before the
-//!    thread ends, also after an error, it waits for its streams.
+//!    thread ends, even after an error, it waits for its streams.
 //! 2. A device slot is a token (`Box<Slot>`) with exactly one owner: the channel of free slots, the
 //!    thread, the channel of messages, one [`ConsumerBatch`], or `deferred_slots`.
 //! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
-//!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
+//!    consumer. The consumer's stream waits only for `ready` of the batch that it receives, unless
+//!    the program registers several users of a batch (`use_on`): when the batch is dropped, the
+//!    first of them waits for the others.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins. Small batches of a decoder use other parts of the same memory, each with its
 //!    own convert stream, so that they overlap. When the batches change from large to small or
@@ -42,9 +46,9 @@
 //!    the ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
 //!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
-//! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
-//!    in the queue while later batches are uploaded. Workers never wait for a device slot, so they
-//!    always return the batch.
+//! 9. The copy thread does not block on a batch with images that workers decode again. Such a batch
+//!    stays in the queue while later batches are uploaded. Workers never wait for a device slot, so
+//!    they always return the batch.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -83,8 +87,8 @@ mod timing;
 
 /// Time after which the consumer reports slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// Maximum time that dropping the ring waits for the copy thread's streams, which usually finish
-/// earlier.
+/// Maximum time that [`Ring::join`] waits for the copy thread after the thread has dropped the
+/// feed. The streams of the thread usually finish earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
@@ -95,7 +99,7 @@ pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
     /// A channel that closes once the thread has dropped the feed, which ends the engine's threads.
     ended: Receiver<()>,
     run: u64,
-    /// Position of the next batch, or `None` if the run has ended.
+    /// Position of the next batch, or `None` if no run is in progress.
     next: Option<BatchIndex>,
     timeout: Duration,
     /// Recorded in the consumer's stream when a batch is requested. When the batch is delivered,
@@ -208,8 +212,8 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         })
     }
 
-    /// Returns an error if no batch can arrive because the consumer holds all slots, or because a
-    /// capture defers them.
+    /// Returns an error if no batch can arrive because the program holds all slots, or because a
+    /// capture defers their reuse, once the wait exceeds `timeout` or [`CAPTURE`], respectively.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
         let held_count = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred_slots.lock().expect("no code panics while holding this lock").len();
@@ -272,8 +276,9 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Joins the thread if it ends within [`GRACE`]. Does not wait longer for the work in its
-    /// streams, because that work may depend on work of the consumer.
+    /// Waits until the thread has dropped the feed, and joins the thread if it ends within
+    /// [`GRACE`] after that. Does not wait longer for the work in its streams, because that work
+    /// may depend on work of the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -307,9 +312,9 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Makes the consumer's stream wait for the next batch, unless batches are ordered when they are
-    /// taken. The host waits until all work for the batch has been queued and, if the device decodes
-    /// images, until these are decoded.
+    /// Makes the consumer's stream wait for the next batch, unless batches are ordered when they
+    /// are taken. The host waits until all work for the batch has been queued and, if the device
+    /// decodes images, until these are decoded.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let order_on_take = self.shared.is_ordered_when_taken();
         if !order_on_take && self.shared.failure().is_none() {

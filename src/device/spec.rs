@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 /// Maximum number of axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
-/// Number of small batches of a decoder that a device processes at the same time. Decoding one
-/// image uses a small part of a device.
+/// Maximum number of small batches of a decoder that a device processes at the same time. Decoding
+/// one image uses a small part of a device.
 const REQUEST_LANES: usize = 4;
 
 /// The arrays of a device batch, in the order of their addresses, and how each is produced.
@@ -27,9 +27,9 @@ pub struct Spec {
     pub(crate) lanes: Option<Lanes>,
 }
 
-/// The lanes in which a device processes small batches at the same time. Each lane processes one
-/// batch after the other, with a stream and a part of the staging buffers and of the scratch
-/// memory.
+/// The lanes in which a device processes small batches at the same time. Each lane has a stream,
+/// and a share of the staging buffers and of the scratch memory. It processes its batches one after
+/// the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lanes {
     pub(crate) count: usize,
@@ -221,8 +221,9 @@ impl Spec {
         self.layout_for(self.batch)
     }
 
-    /// Returns the layout of a small batch. The offsets in the slot equal those of
-    /// [`layout`](Spec::layout). The staging buffer and the scratch memory are smaller.
+    /// Returns the layout of a small batch, or `None` if small batches do not overlap. It has the
+    /// same offsets in the slot as [`layout`](Spec::layout). Its staging buffer and its scratch
+    /// memory are sized for [`Lanes::samples`].
     pub(crate) fn small_layout(&self) -> Option<SlotLayout> {
         self.lanes.map(|lanes| self.layout_for(lanes.samples))
     }
@@ -401,8 +402,8 @@ pub(crate) struct SlotLayout {
     pub(crate) blocks: usize,
 }
 
-/// The decoding of one image field. `records` and `encoded` are offsets in the staging buffer, and
-/// the fields after `pixels` are offsets in the scratch memory.
+/// The decoding of one image field. `size` is the height and the width. `records` and `encoded` are
+/// offsets in the staging buffer, and the fields after `pixels` are offsets in the scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
@@ -412,14 +413,15 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Where the u8 pixels are written, with the shape (N, H, W, 3).
+    /// Location of the output: u8 images of shape (N, H, W, 3).
     pub(crate) pixels: Location,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Offset of the fault flags: one `u32` per image, which is 0 if the image was decoded.
+    /// Offset of the fault flags: one `u32` per image, which is nonzero if the device was assigned
+    /// the image and could not decode it.
     pub(crate) faults: usize,
 }
 
@@ -456,7 +458,7 @@ pub(crate) enum Location {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
-    /// Maximum number of batches on the device, which are the prefetched ones and the one that the
+    /// Maximum number of batches on the device: the prefetched batches, and the batch that the
     /// consumer holds.
     pub(crate) slots: usize,
     pub(crate) slot_bytes: usize,
@@ -480,8 +482,8 @@ impl DeviceMemory {
         self.slots * self.slot_bytes + index * self.staging_bytes
     }
 
-    /// Returns the offsets in device memory of a lane's part of the staging buffers, and of its
-    /// part of the scratch memory.
+    /// Returns two offsets in device memory for lane `index` of `count`: its share of the staging
+    /// buffers, and its share of the scratch memory.
     pub(crate) fn lane_offsets(&self, index: usize, count: usize) -> (usize, usize) {
         let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
         (
@@ -547,7 +549,8 @@ mod tests {
             }
             assert!(lanes[3].0 + small.staging_bytes <= memory.scratch_offset());
             assert!(lanes[3].1 + small.scratch_bytes <= memory.total_bytes());
-            // Batches of four or more samples need no additional memory, apart from padding.
+            // If `batch` is at least 4, lanes need no additional memory apart from padding and
+            // fault flags.
             let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
             assert!(
                 memory.total_bytes()

@@ -7,8 +7,9 @@ use crate::device::Gpu;
 use crate::error::Result;
 
 /// A batch that the consumer holds. After the batch is dropped, its slot is reused after an event
-/// that follows all use of the batch. The drop records this event. If a stream is being captured,
-/// or if the batch was exported, a later call records it instead.
+/// that follows all use of the batch. The drop normally records this event. If a stream is being
+/// captured, or if the batch was exported, a later call may record the event instead. A batch that
+/// was never taken needs no such event.
 pub(crate) struct ConsumerBatch<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
@@ -42,7 +43,8 @@ impl<G: Gpu> ConsumerBatch<G> {
     }
 
     /// Records that a different framework may use the batch on unknown streams. After the drop, the
-    /// slot is reused once all work that was submitted to the device before the drop is done.
+    /// slot is reused once all work that was submitted to the device before the drop is done. With
+    /// drivers older than CUDA 12.5, only the work in the consumer's stream counts.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }

@@ -8,7 +8,8 @@ use crate::device::spec::DeviceMemory;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Size in bytes of the slots with batches that are ready, or that the consumer holds.
+    /// Size in bytes of the slots with batches that are ready, or that the consumer holds. Also
+    /// counts slots of dropped batches whose reuse is deferred by a capture.
     pub allocated_bytes: usize,
     /// Maximum of `allocated_bytes` so far.
     pub peak_bytes: usize,
@@ -17,7 +18,7 @@ pub struct DeviceStats {
     /// Number of copies of a batch to the device. A batch is copied twice if the device cannot
     /// decode one of its images.
     pub batch_copies: u64,
-    /// Number of bytes copied to the device.
+    /// Number of bytes copied to the device, without up to 128 KiB per batch that are copied twice.
     pub copied_bytes: u64,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct PendingUpload<G: Gpu, H> {
     pub(super) host: H,
     /// Event after which the device no longer reads the host slot.
     pub(super) done: G::Event,
-    /// The fault flags, or `None` if the device decodes none of the images.
+    /// The fault flags, or `None` if no decoding of images has been queued.
     pub(super) faults: Option<G::Faults>,
 }
 
@@ -73,7 +73,7 @@ impl<G: Gpu, H> InFlight<G, H> {
     }
 
     /// Reads completed timings and frees the host slots whose copies have completed. Returns the
-    /// time until the next call.
+    /// maximum time until the next call.
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
         while let Some(upload) = self.uploads.front() {

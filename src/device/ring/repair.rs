@@ -7,7 +7,8 @@ use crate::batch::Feed;
 use crate::error::Result;
 
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Requests that workers decode the images in `rows`. Does not block.
+    /// Requests that workers decode the images of the samples in `rows`, which are indices in the
+    /// batch. Does not block.
     fn repair(&mut self, batch: Self::Batch, rows: &[usize]) -> Repair<Self::Batch>;
 
     /// Applies the error policy to a batch that the workers have returned. Fails if samples failed
@@ -15,7 +16,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     fn finish_repair(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A batch that workers are decoding. Dropping it cancels their work.
+/// A batch that workers are decoding again. Dropping it cancels their work.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
     /// `None` until the batch has arrived, and `Some(None)` if the workers have ended without it.

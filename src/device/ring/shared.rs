@@ -13,7 +13,7 @@ use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks of the copies in flight. Copying a batch takes several hundred
+/// Interval between checks of the copies in flight. Copying a typical batch takes several hundred
 /// microseconds.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// Interval between checks of a request that the device is decoding. Decoding an image takes about
@@ -67,9 +67,9 @@ pub(crate) struct Slot<G: Gpu> {
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
     /// Timed events around the wait of the consumer's stream, which begins when the batch is
-    /// requested.
+    /// requested. Not recorded if batches are ordered when they are taken.
     pub(super) wait_events: Option<Pair<G>>,
-    /// Whether the batch has been delivered, so that `wait_events` has been recorded.
+    /// Whether the batch has been delivered and `wait_events` has been recorded.
     pub(super) is_handed_over: bool,
     /// Whether the batch was prepared but never used. The next batch in this slot must then wait
     /// until the preparation is done.
@@ -121,7 +121,7 @@ impl<G: Gpu> Shared<G> {
     }
 
     /// Records `request` in the consumer's stream, unless an earlier call has done so
-    /// (`is_recorded`).
+    /// (`is_recorded`). Fails if the stream is being captured.
     pub(super) fn record_request(&self, request: &G::Event, is_recorded: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;

@@ -23,8 +23,8 @@ use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// Maximum number of bytes of the first image span that are uploaded twice, so that no timed event
-/// directly follows a wait. `device/README.md` explains why.
+/// Maximum number of bytes at the start of the first timed upload that are uploaded twice, so that
+/// no timed event directly follows a wait. `device/README.md` explains why.
 const LEAD_BYTES: usize = 1 << 17;
 
 /// Maximum gap, in bytes, between images that are uploaded in one copy. The gap contains images
@@ -33,7 +33,7 @@ const LEAD_BYTES: usize = 1 << 17;
 const MERGE_BYTES: usize = 1 << 20;
 
 /// Calls `each` with the ranges of the indices below `count` for which `is_excluded` is false. A
-/// range continues across up to `max_gap` excluded indices.
+/// range continues across up to `max_gap` consecutive excluded indices.
 fn runs(
     count: usize,
     max_gap: usize,
@@ -50,8 +50,8 @@ fn runs(
     run.map_or(Ok(()), each)
 }
 
-/// The copy thread. Once the ring is open, all other threads make device calls only for streams of the
-/// consumer, or to record the event that releases a batch.
+/// The copy thread. Once the ring is open, other threads make device calls only for streams of the
+/// consumer, to copy or download a batch, or to record the event that releases it.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
@@ -68,9 +68,9 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// same memory, so when the batches change from large to small or back, the next copy waits
     /// (see `queue_copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
-    /// Whether the batch that was sent last is small.
+    /// Whether the batch that was submitted to the device last is small.
     pub(super) is_small: bool,
-    /// Number of batches sent so far, which determines the workspace of the next batch.
+    /// Number of submissions so far, which determines the workspace of the next batch.
     pub(super) submitted_batches: usize,
     pub(super) in_flight: InFlight<G, F::Batch>,
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
@@ -101,8 +101,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Frees the slots of batches that will not be delivered. Host slots that workers are repairing
-    /// come back through the feed.
+    /// Frees the device slots of batches that will not be delivered. Workers that are decoding
+    /// images of such a batch return its host slot to the feed.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             return Ok(Queued::submitted(slot, &mut pending_upload.host));
         };
         // Keep the host slot until the flags are checked: if the device cannot decode an image,
-        // workers need the encoded bytes in the slot.
+        // workers write its pixels into this slot, and the slot is uploaded again.
         let PendingUpload { host, done: copy_done, .. } = self.in_flight.uploads.pop_back().expect("pushed above");
         self.in_flight.events.push(copy_done);
         Ok(Queued { slot, stage: Stage::Decoding(PendingUpload { host, done, faults: Some(faults) }) })
@@ -429,8 +429,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(total)
     }
 
-    /// Queues the decoding of the most recent host slot. Returns its fault flags, and an event
-    /// after which they are valid.
+    /// Queues the decoding of the most recent host slot. Returns an event, and the fault flags,
+    /// which are valid after the event.
     fn decode(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.in_flight.timing.pair(gpu)?;
@@ -442,14 +442,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         gpu.record(&time.begin, convert_stream)?;
         let images: usize = layout.decode_steps.iter().map(|step| step.frames).sum();
         if info.len() * images < numbers {
-            // Clear the flags past the end of a partial batch, because they are fetched as well.
+            // A partial batch does not write all flags, but all flags are fetched.
             gpu.clear(convert_stream, memory, first_flag, layout.faults.len())?;
         }
         self.decode_images((staging, slot.offset, scratch), info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(self.shared.fault_flags()), Ok)?;
-        // SAFETY: the memory is kept, and not read, until `done` has completed, which is recorded
-        // below, in the same stream. After an error, the memory is freed once the device has
-        // finished.
+        // SAFETY: `faults` is neither freed nor read before `done` has completed. `done` is
+        // recorded below, in the same stream. After an error, the memory is freed once the device
+        // has finished.
         unsafe { gpu.fetch(convert_stream, memory, first_flag, numbers, &mut faults) }?;
         gpu.record(&done, convert_stream)?;
         gpu.record(&time.end, convert_stream)?;
@@ -518,8 +518,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 }
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
-    /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
-    /// waits fail immediately.
+    /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. If a driver error has made
+    /// the context unusable, the waits fail immediately.
     fn drop(&mut self) {
         // Take the batches back before the feed is dropped, so that workers do not decode images of
         // canceled batches.

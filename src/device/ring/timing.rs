@@ -40,8 +40,8 @@ pub(super) struct TimedOp {
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
-    /// Trace time, in ns, at which `zero` completed. The error is at most half the duration of a
-    /// query, which takes a few microseconds.
+    /// Trace time, in ns, at which `zero` completed. The error is at most half the time between
+    /// recording `zero` and detecting its completion, which is a few microseconds.
     host: u64,
     window: u64,
 }
@@ -87,8 +87,8 @@ impl<G: Gpu> Timing<G> {
             }
             .add(ns.max(0) as u64, op.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
-                // Work that began before the clock was set has a time before the window, so the
-                // trace discards it.
+                // Negative if the work began before the trace was created. The trace itself
+                // discards work that begins before its window.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match op.kind {
                     TimedKind::Copy => (TraceRow::CopyStream, "copy"),
