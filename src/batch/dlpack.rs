@@ -69,8 +69,9 @@ pub struct DlManagedTensor {
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped or, after
-/// [`into_raw`](DlpackTensor::into_raw), until the receiver calls the deleter.
+/// An exported tensor. The tensor keeps its memory alive until it is dropped. After
+/// [`into_raw`](DlpackTensor::into_raw), the memory stays alive until the receiver calls the
+/// deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
     /// Points to the elements of `shape` and `strides` below.
@@ -240,11 +241,12 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 }
 
 impl HostBatch {
-    /// Exports the field `name`, such as `image` or `label`. Returns `None` if there is no such
-    /// field. The loader reuses the memory once the batch and all exports have been dropped.
+    /// Exports the field `name`, such as `image` or `label`. Returns `None` if the batch has no
+    /// such field. The loader does not reuse the memory before the batch and all exports have been
+    /// dropped.
     ///
-    /// The receiver may write to the memory, because the loader refills it for every batch. While
-    /// the receiver writes, do not read the field through the batch.
+    /// The receiver may write to the memory, because the loader fills the memory again for a later
+    /// batch. While the receiver writes, do not read the field through the batch.
     ///
     /// ```
     /// # use std::sync::Arc;

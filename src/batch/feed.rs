@@ -43,8 +43,8 @@ impl RunPlan {
     }
 
     /// Begins the next epoch, after [`next_after`](RunPlan::next_after) has returned its first
-    /// batch. `batch_count` is the epoch's number of batches, or `None` if the source or the order
-    /// failed. Returns whether the epoch has any batches.
+    /// batch. `batch_count` is the epoch's number of batches, or `None` if the source or the
+    /// sampler failed. Returns whether the epoch has any batches.
     pub(crate) fn begin_epoch(&mut self, batch_count: Option<u64>) -> bool {
         self.batch_count = batch_count.unwrap_or(0);
         self.batch_count > 0
@@ -127,8 +127,8 @@ pub(crate) trait Feed: Send {
     }
 }
 
-/// Returns whether the run continues after `e`. The consumer can then drop a batch that it holds,
-/// or end its graph capture, and try again.
+/// Returns whether the run continues after `e`: a timeout, because the consumer holds too many
+/// batches, or a graph capture. The consumer can drop a batch or end the capture, and try again.
 pub(crate) fn is_recoverable(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }
@@ -140,8 +140,9 @@ pub(crate) fn threads_ended_error() -> Error {
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// Makes the consumer's stream wait until the batch is ready. A decoder calls this method on
-    /// the thread that receives the response, and calls it again after a failure.
+    /// Makes the consumer's stream wait until the batch is ready. Does nothing for batches in host
+    /// memory. A decoder calls this method on the thread that receives the response. If the call
+    /// fails, the decoder calls the method again when the caller next waits for the batch.
     fn on_receive(&self) -> Result<()> {
         Ok(())
     }

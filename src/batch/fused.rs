@@ -8,9 +8,9 @@ pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(all(windows, target_env = "gnu")) { mul_add_in_f64(a, b, c) } else { a.mul_add(b, c) }
 }
 
-/// Works in double precision. The product is exact. Rounding the sum to odd makes the second
-/// rounding, to a float, come out as if it were the only one (Boldo and Melquiond, "Emulation of
-/// FMA and correctly rounded sums", 2008).
+/// Computes `a * b + c` in double precision. The product is exact. The sum is rounded to odd, so
+/// the second rounding, to a float, gives the same result as a single rounding (Boldo and
+/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 fn mul_add_in_f64(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;

@@ -14,13 +14,13 @@ use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
 ///
-/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but if
-/// they occupy every slot, the workers stall.
+/// A batch occupies one of the loader's slots at least until it is dropped. You may keep batches,
+/// but if they occupy every slot, the workers stall.
 ///
 /// If the batch is in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)), you can start
 /// an asynchronous upload on any stream, with cudarc's safe calls or with candle, and drop the
-/// batch before the upload is done. The loader does not reuse the slot until all work that was
-/// submitted to any device before the drop is done.
+/// batch before the upload is done. The loader does not reuse the slot until the devices have
+/// finished all work that was submitted before the drop.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<FilledSlot>,
@@ -150,7 +150,8 @@ impl HostBatch {
     /// no padding.
     ///
     /// # Panics
-    /// If the rows have more than 2^31 - 1 tokens in total.
+    /// If the rows of a `Packed` field have more than 2^31 - 1 tokens in total. In a `Patches`
+    /// field, larger cumulative lengths are replaced by 2^31 - 1.
     pub fn cu_seqlens(&self, name: &str) -> Option<(Vec<i32>, i32)> {
         let spans = &self.full().schema().spans;
         let named = |field: &str| field.strip_suffix(CU_SEQLENS) == Some(name);
@@ -196,7 +197,8 @@ impl HostBatch {
         Some((full.release(), &self.slot_return))
     }
 
-    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, drops the batch.
+    /// Passes the slot and its keeper to `give` if the slot is in page-locked memory. Otherwise,
+    /// drops the batch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
         if self.slot_return.keeper.is_some()

@@ -29,17 +29,17 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Index within the epoch.
     pub(crate) batch_index: u64,
-    /// Position of the run's next batch, or `None` if the run ends after this batch. At the end of
-    /// an epoch, the next batch is the first of the next epoch, even if preparing that epoch later
-    /// fails.
+    /// Position of the run's next batch, or `None` if the run ends after this batch. For the last
+    /// batch of an epoch, this is the first batch of the epoch that the run delivers next, even if
+    /// preparing that epoch later fails.
     pub(crate) next: Option<BatchIndex>,
     /// Index of the batch's schema variant, which depends only on `epoch` and `batch_index`.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
     /// `None` if the samples are not mixed.
     pub(crate) mixing: Option<Mixing>,
-    /// True if a sample has a label, or if the loader delivers missing labels as -1. Set by the
-    /// worker that finishes the batch.
+    /// True if a sample that did not fail has a label, or if the loader delivers missing labels as
+    /// -1. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
     /// Launch sizes of the decode kernels for each image field that a device may decode. `None` if
     /// the device decodes no sample of the field. Set by the worker that finishes the batch.
@@ -53,7 +53,8 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// Cause to report instead of the default if the batch has no labels.
+    /// Cause to report instead of the default if the batch has no labels, and this is its first
+    /// sample.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) image_area: Rect,
@@ -61,8 +62,8 @@ pub(crate) struct SampleInfo {
     /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
     pub(crate) damaged: u32,
-    /// Number of damaged images in fields such as patches, which workers decode only once. Other
-    /// images may be decoded again if a device cannot decode them.
+    /// Number of damaged images in fields such as patches, which workers decode only once. A worker
+    /// may decode the images of image fields again if a device cannot decode them.
     pub(crate) damaged_in_fields: u32,
     /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
@@ -155,7 +156,8 @@ impl BatchInfo {
     }
 
     /// Returns the text of each sample in the [`Text`](crate::field::Text) field `name`, or `None`
-    /// if no sample has such a text. A failed sample without a replacement has an empty text.
+    /// if the loader has no such field. A failed sample without a replacement has an empty text. If
+    /// all samples of the batch failed, the result may be `None`.
     pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
         let samples = &self.samples[..self.len()];
         let is_known = samples.iter().any(|sample| sample.text(name).is_some());
@@ -175,10 +177,11 @@ impl BatchInfo {
     /// The rectangle is smaller than the output image if images keep their own sizes
     /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is the
     /// whole output image if that image is a mosaic, or if a
-    /// [`Transform`](crate::transform::Transform) received the whole image. It is empty in a loader
-    /// without images, and has no meaning for a failed sample without a replacement. If there are
-    /// several image fields, the rectangle refers to the first image field without its own
-    /// augmentation.
+    /// [`Transform`](crate::transform::Transform) that may move pixels received the whole image.
+    ///
+    /// If there are several image fields, the rectangle refers to the first image field without its
+    /// own augmentation. It is empty if no field uses the loader's augmentation, for example in a
+    /// loader without images. It has no meaning for a failed sample without a replacement.
     pub fn image_areas(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.image_area)
     }

@@ -33,7 +33,8 @@ impl SlotMemory {
         Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
-    /// Wraps `len` bytes of page-locked memory at `base`. Dropping `owner` frees the memory.
+    /// Wraps `len` bytes of page-locked memory at `base`. `owner` keeps the memory allocated until
+    /// the `SlotMemory` is dropped.
     ///
     /// # Safety
     /// Invariant 1 must hold for `base`, `len` and `owner`.
@@ -62,7 +63,7 @@ struct Heap {
     layout: Layout,
 }
 
-/// Alignment of the memory in bytes. Some system calls require whole pages.
+/// Alignment of pageable slots in bytes: the page size of most systems.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
@@ -77,8 +78,9 @@ impl Heap {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // With the default alignment, zeroed memory comes from the operating system, so unused
-        // pages are never touched. With a larger alignment, allocators would write the zeros.
+        // With the default alignment, a large block usually comes from the operating system as
+        // zeroed pages, and unused pages stay untouched. With a larger alignment, many allocators
+        // write the zeros themselves. The code below aligns the block.
         let layout = len
             .checked_add(PAGE)
             .and_then(|size| Layout::from_size_align(size, 16).ok())

@@ -5,15 +5,16 @@ use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{AnyValueEffect, Mixing};
 
-/// Mixes each image of a batch with the previous image, and the first image with the last one.
-/// `effects(i)` returns the effects on the values of image `i`. `scratch_image` is scratch memory
-/// for one image, and `last_image` for a copy of the last image.
+/// Mixes each image of a batch with the previous image, and the first image with the last one. A
+/// single image is only normalized and cast, and its effects are applied. `count` is the number of
+/// images, and `effects(i)` returns the effects on the values of image `i`. `scratch_image` is
+/// scratch memory for one `u8` image, and `last_image` for a copy of the last image.
 ///
 /// Initially, each row of `images` begins with the image as `u8` HWC, which is never larger than
-/// the image in its final type. The images can therefore be mixed in place before they are rounded.
+/// the image in its final type. The results replace the images in place.
 ///
-/// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect or
-/// of CutMix is not inside its image.
+/// Fails if `images` or `scratch_image` has the wrong length, or if a nonempty rectangle of an
+/// effect or of CutMix is not inside its image.
 pub(crate) fn mix<E: AsRef<[AnyValueEffect]>>(
     writer: &BatchWriter,
     mixing: &Mixing,

@@ -1,4 +1,5 @@
-//! Packs the fields of a full batch that have a variable number of rows per sample.
+//! Packs the [`Patches`](crate::field::Patches) fields of a full batch. Other variable-length
+//! fields stay padded.
 //!
 //! While a batch is filled, each sample has space for the maximum number of rows, so workers write
 //! independently. When the batch is finished, the rows are moved in place to close the gaps.
@@ -10,7 +11,7 @@ use super::{Role, Span};
 const AXES: usize = 3;
 
 impl FilledSlot {
-    /// Closes the gaps between samples, and computes the cumulative patch counts.
+    /// Closes the gaps between samples, and computes the cumulative patch counts of the images.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         packed.clear();

@@ -16,9 +16,9 @@ pub enum Dtype {
     F32,
     /// 64-bit float.
     F64,
-    /// IEEE 754 half-precision float. Values are rounded to nearest even.
+    /// IEEE 754 half-precision float. Conversions to this type round to nearest, ties to even.
     F16,
-    /// bfloat16. Values are rounded to nearest even.
+    /// bfloat16. Conversions to this type round to nearest, ties to even.
     Bf16,
     /// 16-bit signed integer.
     I16,
@@ -116,9 +116,10 @@ impl Normalize {
         Ok(())
     }
 
-    /// Fails if the values seem to be on a scale of 0 to 255, because pixels from 0 to 1 cannot
-    /// have a mean above 1, or a standard deviation above 0.5. A std of up to 1 is accepted,
-    /// because 1 is a common way to disable scaling.
+    /// Fails if a mean or a standard deviation is greater than 1. It is then probably on a scale of
+    /// 0 to 255, because pixels from 0 to 1 cannot have a mean above 1, or a standard deviation
+    /// above 0.5. A standard deviation of up to 1 is accepted, because 1 is a common way to disable
+    /// scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
@@ -230,8 +231,8 @@ pub(crate) struct Span {
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Lays out `arrays` for `batch` samples. Fails if the buffer would be larger than the address
-    /// space.
+    /// Lays out `arrays` for `batch` samples. Fails if the buffer would be larger than `isize::MAX`
+    /// bytes.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();

@@ -85,9 +85,10 @@ impl Slots {
 pub(crate) struct FreeSlot(Arc<Slot>);
 
 impl FreeSlot {
-    /// Starts a batch and divides it into parts of `group` samples. `set` must set
-    /// `header.variant`, and must fill `header.entries` with at least one sample and at most a full
-    /// batch. The header still contains the values and allocations of an earlier batch.
+    /// Starts a batch and divides it into parts of `group` samples; the last part may be smaller.
+    /// `set` must set `header.variant`, and must fill `header.entries` with at least one sample and
+    /// at most a full batch. The header may still contain values and allocations of an earlier
+    /// batch.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = SlotPart> {
         // SAFETY: a `FreeSlot` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -113,8 +114,8 @@ impl FreeSlot {
 
 /// The right to fill some rows of a slot.
 ///
-/// A slot is never used again if an unfinished part of it is dropped, which happens only after a
-/// panic or while the loader is closing.
+/// If an unfinished part is dropped, its slot is never used again. This happens only after a panic
+/// or while the loader is closing.
 pub(crate) struct SlotPart {
     slot: Arc<Slot>,
     samples: *mut SampleInfo,
@@ -157,7 +158,7 @@ impl SlotPart {
     }
 
     /// Returns the bytes of a row in a span. `row` must be in [`range`](SlotPart::range). The bytes
-    /// initially contain data of an earlier batch.
+    /// initially contain zeros or data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`

@@ -33,11 +33,11 @@ record! {
 
 record! {
     /// Instructions for decoding and resizing one image. There is one record per image. The records
-    /// are copied to the device together with the batch. The host decodes an image whose record is
-    /// all zeros, and kernels skip the record.
+    /// are copied to the device together with the batch. The kernels skip a record of all zeros,
+    /// which means that the host has written the image.
     pub struct DecodeOps align 16 {
-        /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 if the
-        /// host decodes the image.
+        /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
+        /// image.
         kind: u32,
         /// Number of segments into which restart markers divide the data of a JPEG; 0 for a video
         /// frame.
@@ -236,8 +236,8 @@ impl DecodeOps {
         })
     }
 
-    /// Returns the number of blocks of coefficients that take as much memory as the RGB pixels of a
-    /// region of `size` in a video frame.
+    /// Returns a number of blocks of coefficients with enough memory for the RGB pixels of a region
+    /// of `size` in a video frame.
     #[cfg(feature = "video")]
     pub(crate) fn rgb_blocks(size: Size) -> usize {
         let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
@@ -245,8 +245,8 @@ impl DecodeOps {
     }
 
     /// Creates a record with instructions for the resize, but not for decoding. `corner` is the
-    /// corner (column, row) of `region`, and `blocks` the number of blocks of coefficients. Returns
-    /// `None` if an offset does not fit in 32 bits.
+    /// upper left corner (column, row) of `region`, and `blocks` the number of blocks of
+    /// coefficients. Returns `None` if an offset does not fit in 32 bits.
     fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
         let Encoded { place, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;

@@ -1,4 +1,4 @@
-//! Instructions for a device, in one record per sample or per image. Workers write the records into
+//! Instructions for a device, in records for each image or frame. Workers write the records into
 //! the slot of the batch, and the device's kernels read them.
 
 mod decode;

@@ -1,5 +1,5 @@
-//! Records that tell a device which effects to run on each sample, and how to mix the sample with
-//! a different one.
+//! Records that tell a device which effects to run on each image, and how to mix the image with a
+//! different one.
 
 use arrayvec::ArrayVec;
 
@@ -9,12 +9,13 @@ use crate::transform::{
 };
 
 record! {
-    /// The operations on one sample in addition to normalization. There is one record per sample.
-    /// The records are copied to the device together with the batch. If the host mixes the batch,
-    /// the host reads the effects on values from the record.
+    /// The operations on one image in addition to normalization. There is one record per image, and
+    /// for a clip one record per frame. The records are copied to the device together with the
+    /// batch. If the host mixes the batch, the host reads the effects on values from the record.
     ///
     /// The order of the operations is fixed: effects on pixels, normalization, effects on values,
-    /// and mixing. A sample is mixed with one other sample, its partner, which has its own record.
+    /// and mixing. An image is mixed with the image of one other sample, its partner, which has its
+    /// own record.
     pub struct SampleOps align 16 {
         /// Kind of mixing: 0 (none), MIX or CUT.
         mixing: u32,

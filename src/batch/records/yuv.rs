@@ -73,7 +73,7 @@ mod region {
 
     impl<'a> YuvRegion<'a> {
         /// Selects the samples of `region`, which is in pixels of the upright frame. Returns `None`
-        /// if a device does not support the frame's format, or if the data is larger than 4 GiB.
+        /// if the frame's matrix coefficients are not supported, or if the data has 4 GiB or more.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
             let weights = Weights::for_frame(planes).ok()?;

@@ -40,8 +40,8 @@ fn widen(bytes: i64) -> Floats {
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
     // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `take` returns the shuffle that
-    // moves vector `v`'s bytes of channel `c` to their final positions and zeroes the rest. OR-ing
-    // the three results yields the channel.
+    // moves vector `v`'s bytes of channel `c` to their final positions and sets the other bytes to
+    // 0. The bitwise OR of the three results is the channel.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;

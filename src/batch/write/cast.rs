@@ -52,8 +52,9 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
 }
 
 /// The SIMD code for one instruction set. Writes the pixels of an image in steps of 16, and returns
-/// how many pixels were written. The remaining pixels do not fill a step. If `blend` is set, blends
-/// the pixels with a second image. The caller must have checked the lengths.
+/// the number of pixels that were written. The remaining pixels do not fill a step. If `blend` is
+/// set, blends the pixels with a second image. Otherwise, writes nothing if [`Cast::is_copy`] is
+/// true. The caller must have checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! The SIMD code that AVX2 and NEON share. Processes eight elements at a time.
+//! The SIMD code that AVX2 and NEON share. It computes eight floats at a time.
 //!
 //! The file for each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
 //! operations on them.
@@ -51,8 +51,8 @@ macro_rules! lanes {
             pixels.len() * STEP
         }
 
-        /// Writes `pixels`. With `MIX`, each output value is `weight` times the image's value plus
-        /// `1 - weight` times the value in `partners`.
+        /// Writes `pixels`. With `MIX`, each output value is `weight` times the value in `pixels`
+        /// plus `1 - weight` times the value in `partners`, the pixels of a second image.
         #[target_feature(enable = $features)]
         fn run<const MIX: bool>(
             cast: &Cast,

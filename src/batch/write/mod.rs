@@ -3,8 +3,9 @@
 //!
 //! All implementations produce the same bits, because `scale * pixel + bias` is one fused
 //! multiply-add in 32-bit floats, followed by one rounding to nearest even for the 16-bit types.
-//! SIMD code computes groups of 16 pixels with three channels. The remaining pixels, and all pixels
-//! on other CPUs, are looked up in a table of 256 entries per channel, one for each pixel value.
+//! SIMD code computes groups of 16 pixels with three channels. Portable code handles the remaining
+//! pixels, images with one channel, and all pixels on other CPUs. It looks up each pixel value in a
+//! table of 256 entries per channel.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,9 +1,9 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
 //! `device/nvidia/kernels/convert.cu` uses the same arithmetic, so host and device produce the same
-//! bits. Each image is normalized and its effects are applied in 32-bit floats. Then the weighted
-//! sum of both images is computed without a fused multiply-add and rounded once to the batch's
-//! type.
+//! bits. Each image is normalized and its effects are applied in 32-bit floats. With MixUp, the
+//! weighted sum of both images is then computed without a fused multiply-add, and rounded once to
+//! the batch's type. With CutMix, each pixel comes from one of the two images.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(crate) struct UncastImage<'a> {
 
 impl BatchWriter {
     /// Writes an image with its effects. Fails if the length of the image or of `dst` does not
-    /// match the size, or if the rectangle of an effect is not inside the image.
+    /// match the size, or if a nonempty rectangle of an effect is not inside the image.
     pub(crate) fn write_with_effects(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
@@ -91,8 +91,8 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
-    /// Returns the values of a pixel before any effects. For an image with one channel, all three
-    /// values are the same, and only the first is written.
+    /// Returns the values of a pixel before any effects. If the image has one channel, the three
+    /// values are the same pixel, normalized like red, green and blue. Only the first is written.
     fn normalized(&self, pixels: &[u8], index: usize) -> [f32; 3] {
         let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])

@@ -17,12 +17,13 @@ struct __align__(16) Effect {
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// The operations on one sample in addition to normalization. There is one record per sample.
-// The records are copied to the device together with the batch. If the host mixes the batch,
-// the host reads the effects on values from the record.
+// The operations on one image in addition to normalization. There is one record per image, and
+// for a clip one record per frame. The records are copied to the device together with the
+// batch. If the host mixes the batch, the host reads the effects on values from the record.
 //
 // The order of the operations is fixed: effects on pixels, normalization, effects on values,
-// and mixing. A sample is mixed with one other sample, its partner, which has its own record.
+// and mixing. An image is mixed with the image of one other sample, its partner, which has its
+// own record.
 struct __align__(16) SampleOps {
     // Kind of mixing: 0 (none), MIX or CUT.
     u32 mixing;
@@ -66,11 +67,11 @@ struct Component {
 static_assert(sizeof(Component) == 32, "Component");
 
 // Instructions for decoding and resizing one image. There is one record per image. The records
-// are copied to the device together with the batch. The host decodes an image whose record is
-// all zeros, and kernels skip the record.
+// are copied to the device together with the batch. The kernels skip a record of all zeros,
+// which means that the host has written the image.
 struct __align__(16) DecodeOps {
-    // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 if the
-    // host decodes the image.
+    // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
+    // image.
     u32 kind;
     // Number of segments into which restart markers divide the data of a JPEG; 0 for a video
     // frame.
