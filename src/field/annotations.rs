@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// The boxes and the `mask` field of one sample, for programs that inspect a dataset without a
-/// loader. [`Annotations::read`] applies the same checks as [`Boxes`] and [`Mask`].
+/// loader. [`Annotations::read`] applies the checks of [`Boxes`] and [`Mask`], except that a box
+/// may lack a mask.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -31,15 +32,16 @@ use crate::source::Sample;
 pub struct Annotations {
     /// Whether the sample has a `boxes` field, even if it is empty.
     pub has_boxes: bool,
-    /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
+    /// Left, upper, right and lower edge of each box in pixels of the upright image, clipped to the
+    /// image.
     pub boxes: Vec<[f32; 4]>,
     /// Class of each box. Empty if the sample has no classes.
     pub classes: Vec<i64>,
     /// Number of boxes that `boxes.crowd` marks as crowds.
     pub crowd_count: usize,
-    /// Whether the sample has masks for its boxes.
+    /// Whether at least one box has a mask.
     pub has_masks: bool,
-    /// Number of points per box, or 0 if the sample has no points.
+    /// Number of points per box, or 0 if the sample has no points or no boxes.
     pub points_per_box: usize,
     /// Total number of labeled points in all boxes.
     pub labeled_point_count: usize,
@@ -51,14 +53,14 @@ pub struct Annotations {
 impl Annotations {
     /// Reads the annotations of a sample. `image` is the `oriented` field of the image's
     /// [`Info`](crate::decode::Info), or its [`Size`](crate::decode::Size) if the image has no EXIF
-    /// orientation. Draws every mask to check that the masks are valid.
+    /// orientation. Draws the mask of every box to check that the masks are valid.
     ///
     /// # Errors
     /// - A field cannot be decoded, or an array has the wrong shape or number of rows.
-    /// - A box is outside the image, a mask has the wrong size, or the annotated image had a
-    ///   different size.
-    /// - EXIF rotates the image, and the sample does not state whether the stored or the upright
-    ///   image was annotated. In that case, set [`Oriented::annotated`].
+    /// - A box is invalid or extends too far past the image (see [`Boxes`]), a point is not finite,
+    ///   a mask has the wrong size, or the annotated image had a different size.
+    /// - EXIF rotates or mirrors the image, and the sample does not state whether the stored or the
+    ///   upright image was annotated. In that case, set [`Oriented::annotated`].
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
         let mut annotations = Annotations { has_boxes: encoded::has_field(sample, "boxes"), ..Annotations::default() };
@@ -130,9 +132,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type that delivers the first `max_boxes` boxes of each sample. The field
-    /// type has classes and points if this sample has them, and masks if `masks` is set and this
-    /// sample has masks.
+    /// Returns a field type that delivers at most the first `max_boxes` boxes of each sample. The
+    /// field type has classes and points if this sample has them. It has masks if `masks` is set
+    /// and [`has_masks`](Annotations::has_masks) is true.
     pub fn boxes_field(&self, max_boxes: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(max_boxes).truncate();
         if !self.classes.is_empty() {

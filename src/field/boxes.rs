@@ -21,9 +21,9 @@ use crate::transform::Plan;
 ///
 /// A batch field `boxes` reads the sample's field of this name, an f32 array of shape (n, 4) in any
 /// [encoding](super). A different name replaces `boxes` in all names below. By default, a box is
-/// (x1, y1, x2, y2) in pixels of the source image. A `boxes.units.txt` field
-/// that contains `relative` makes the numbers fractions of the image's width and height instead. In
-/// the batch, each sample gets `max_boxes` rows:
+/// (x1, y1, x2, y2) in pixels of the source image. If the sample has a `boxes.units.txt` field that
+/// contains `relative`, the coordinates of boxes, polygons and points are fractions of the image's
+/// width and height instead. In the batch, each sample gets `max_boxes` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -33,9 +33,10 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, max_boxes, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, max_boxes, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the crop. A box without a visible area is dropped, together with its class,
-/// mask and points. [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) set
-/// stricter limits. The remaining boxes keep their order, and
+/// Boxes are clipped to the crop. A box without a visible area is dropped, together with its
+/// columns, mask and points. [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size)
+/// set stricter limits, and [`Augment::iou_crop`](crate::Augment::iou_crop) drops boxes whose
+/// center is outside the crop. The remaining boxes keep their order, and
 /// [`HostBatch::counts`](crate::HostBatch::counts) returns their number for each sample. Random
 /// erasing does not change boxes or masks. For batches on a device, all arrays are copied to the
 /// device unchanged.
@@ -50,8 +51,8 @@ use crate::transform::Plan;
 ///
 /// # EXIF orientation
 ///
-/// If an image has an EXIF orientation, the loader rotates it. Some tools annotate the rotated
-/// ("upright") image, and others annotate the stored pixels. To distinguish the two, the loader
+/// If an image has an EXIF orientation, the loader rotates or mirrors it. Some tools annotate this
+/// upright image, and others annotate the stored pixels. To distinguish the two, the loader
 /// compares the stored and the upright size with the `boxes.image_size.txt` field (the text `width
 /// height`). [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
 ///
@@ -59,8 +60,8 @@ use crate::transform::Plan;
 /// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the
 /// declared size is missing or matches both sizes,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
-/// the sample fails. A declared size that matches neither size is an error. Images without an
-/// orientation are checked as well, to catch annotations of a resized copy.
+/// the sample fails if it has boxes. A declared size that matches neither size is an error. Images
+/// without an orientation are checked as well, to catch annotations of a resized copy.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -118,7 +119,7 @@ impl Boxes {
         self
     }
 
-    /// Interprets the coordinates of boxes, polygons of masks, and points as fractions of the
+    /// Interprets the coordinates of boxes, points and the polygons of masks as fractions of the
     /// image's width and height.
     #[must_use]
     pub fn in_relative(mut self) -> Self {
@@ -177,8 +178,9 @@ impl Boxes {
     /// Adds `count` keypoints per box. Each point has three numbers: x, y, and the visibility,
     /// which is 0 (unlabeled), 1 (hidden) or 2 (visible).
     ///
-    /// A point outside the output becomes (0, 0, 0), which COCO uses for unlabeled points. For the
-    /// meaning of the coordinates, see [`Plan::point`].
+    /// Unlabeled points, and points outside the area of the output that shows the image, become (0,
+    /// 0, 0), which COCO uses for unlabeled points. For the meaning of the coordinates, see
+    /// [`Plan::point`].
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
         let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
@@ -186,8 +188,9 @@ impl Boxes {
         self
     }
 
-    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye.
-    /// Flips along both axes amount to a rotation, so they do not swap points.
+    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye. A
+    /// pair contains the indices of two points. Flips along both axes amount to a rotation, so they
+    /// do not swap points.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
@@ -195,16 +198,16 @@ impl Boxes {
     }
 
     /// Delivers boxes for each of the `frames` frames of a [clip](super::Image::frames). Each array
-    /// gets an additional axis for the frames, T, after N. The frames of the field get the same
-    /// crop, flips and warps as the frames of the clip. By default, the field has one value per
-    /// clip.
+    /// gets an additional axis for the frames, T, after N. The boxes of all frames get the same
+    /// crop, flips and warps as the frames of the clip. By default, the field has one list of boxes
+    /// per clip.
     ///
     /// The sample has a value for each frame, stored as a JSON list with the boxes of each frame,
     /// the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded
     /// boxes of each frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if
     /// all have one. Columns, masks and points are stored in the same way. `max_boxes` applies to
     /// each frame. A sample fails if it does not have one value per frame. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// ([`Clips`](crate::source::Clips)), the sample must have a value for each frame of the video
     /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
@@ -223,10 +226,11 @@ impl Boxes {
 
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
+    /// Index of the box among all boxes of the sample.
     index: usize,
     /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
-    /// Fraction of the box that is inside the crop and not covered by pasted objects.
+    /// Estimated fraction of the box that is inside the crop and not covered by pasted objects.
     visible_fraction: f64,
 }
 
@@ -297,8 +301,8 @@ impl FieldType for Boxes {
     }
 
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
-        // A mask is drawn at the size of its source image, and polygons need a second buffer of
-        // that size.
+        // A mask is drawn at the size of the annotated image, and polygons need a second buffer of
+        // this size.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);

@@ -58,8 +58,8 @@ impl BoxReader {
     }
 
     /// Appends the boxes in the field `name` to `out`, as (x1, y1, x2, y2) in pixels of the upright
-    /// image, clipped to this image. Returns the frame of the annotations, and the factors that
-    /// convert coordinates to pixels of that frame.
+    /// image, clipped to this image. Returns the frame of the annotations, and the factors (x, y)
+    /// that convert coordinates to pixels of that frame. `numbers` is scratch memory.
     pub(super) fn read(
         self,
         name: &str,

@@ -8,7 +8,7 @@ use crate::transform::Plan;
 
 /// The position of the source image in the output image, for mapping predictions back to the
 /// source. The field has two arrays: a matrix, f32 of shape (N, 2, 3), and `<name>.size`, i32 of
-/// shape (N, 2), with the height and width of the source image after its EXIF rotation.
+/// shape (N, 2), with the height and width of the source image after the EXIF rotation.
 ///
 /// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image, in
 /// pixels from the upper left corner. It includes the crop, the resize, the padding and the flips.
@@ -16,8 +16,9 @@ use crate::transform::Plan;
 /// other predictions back, subtract the last column of the matrix, and divide by the diagonal. All
 /// other elements are 0.
 ///
-/// A sample fails if its image is rotated, sheared or distorted, because the matrix describes only
-/// scaling, flips and shifts.
+/// A sample fails if a geometric operation such as [`Augment::affine`](crate::Augment::affine) or
+/// [`Augment::perspective`](crate::Augment::perspective) changes its image, because the matrix
+/// describes only the crop, the resize, the padding and the flips.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;

@@ -10,18 +10,19 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 
 /// Keypoints of the whole image, such as the landmarks of a face, as an f32 array of shape (N, K,
-/// 2). They are cropped, resized and flipped together with the image. For keypoints of boxes, see
-/// [`Boxes::points`](super::Boxes::points).
+/// 2). The points are cropped, resized and flipped together with the image. For keypoints of boxes,
+/// see [`Boxes::points`](super::Boxes::points).
 ///
 /// The sample's field is an f32 array of shape (K, 2) in any [encoding](super). It contains the x
-/// and y of each point in pixels of the source image. Points outside the crop are kept, with
-/// coordinates outside the output, unless [`visibility`](Keypoints::visibility) is set. For the
-/// meaning of the coordinates, see
-/// [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied to
-/// the device unchanged.
+/// and y of each point in pixels of the source image. Points outside the crop are delivered with
+/// coordinates outside the area that shows the image, unless [`visibility`](Keypoints::visibility)
+/// is set. For the meaning of the coordinates, see [`Plan::point`](crate::transform::Plan::point).
+/// For batches on a device, the array is copied to the device unchanged.
 ///
-/// If EXIF rotates the image, points annotated on the stored image are rotated as well. See
-/// [`Boxes`](super::Boxes#exif-orientation).
+/// If EXIF rotates the image, points annotated on the stored image are rotated as well. As with
+/// [boxes](super::Boxes#exif-orientation), the field `<name>.image_size.txt` or
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines which image was
+/// annotated.
 ///
 /// With [`visibility`](Keypoints::visibility), each point has three numbers in the sample and in
 /// the batch.
@@ -48,32 +49,35 @@ impl Keypoints {
         Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false, frames: None }
     }
 
-    /// Adds the visibility to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
-    /// the output becomes (0, 0, 0), which COCO uses for unlabeled points.
+    /// Adds the visibility to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). Unlabeled
+    /// points, and points outside the area of the output that shows the image, become (0, 0, 0),
+    /// which COCO uses for unlabeled points.
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;
         self
     }
 
-    /// Delivers the points for each of the `frames` frames of a [clip](super::Image::frames). Each
-    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
-    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
-    /// per clip.
+    /// Delivers the points for each of the `frames` frames of a [clip](super::Image::frames). The
+    /// array gets an additional axis for the frames, T, after N. The points of all frames get the
+    /// same crop, flips and warps as the frames of the clip. By default, the field has one set of
+    /// points per clip.
     ///
-    /// The sample has a value for each frame, stored as an array of shape (T, K, 2), a JSON list,
-    /// or the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded
-    /// points of each frame. A sample fails if it does not have one value per frame. For a clip of
-    /// a video ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the
-    /// video instead, and the field delivers the values of the frames that the clip shows.
+    /// The sample has a value for each frame, stored as an array of shape (T, K, 2), or (T, K, 3)
+    /// with [`visibility`](Keypoints::visibility), as a JSON list, or as the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the encoded points of each
+    /// frame. A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample must have a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);
         self
     }
 
-    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye.
-    /// Flips along both axes amount to a rotation, so they do not swap points.
+    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye. A
+    /// pair contains the indices of two points. Flips along both axes amount to a rotation, so they
+    /// do not swap points.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.skeleton.pairs = pairs.into_iter().collect();

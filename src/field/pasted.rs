@@ -1,8 +1,9 @@
 //! Pastes objects of one sample into the image of another sample (copy-paste).
 //!
 //! Masks define the pixels of the objects. The union of the selected masks is computed once per
-//! sample. Pasting replaces the pixels inside the union, in images and masks, and shrinks covered
-//! boxes to their visible part.
+//! sample. Pasting replaces the pixels inside the union, in images and in [`Mask`](super::Mask)
+//! fields. It shrinks boxes that are partly covered to their visible part, and drops boxes that are
+//! fully covered.
 
 use std::fmt::Debug;
 
@@ -14,10 +15,10 @@ use crate::transform::{Pasting, Plan};
 
 /// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
-    /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
-    /// field, and `plan` is the plan of the image. `rng_and_margin` is the random number generator
-    /// of the sample into which the objects are pasted, and the number of pixels by which to widen
-    /// the pasted area.
+    /// Selects objects of `sample`, and stores the indices of their boxes and their pixels in
+    /// `pasted`. `name` is the name of the field, and `plan` is the plan of the sample's image.
+    /// `rng_and_margin` contains the random number generator of the sample into which the objects
+    /// are pasted, and the number of pixels by which to widen the pasted area.
     fn select(
         &self,
         name: &str,
@@ -42,7 +43,7 @@ pub struct Pasted {
 pub(crate) static NO_OBJECTS: Pasted = Pasted { box_indices: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
 /// The number of pixels of a mask before and after pasting, and the box around the remaining
-/// pixels.
+/// pixels. The box is empty if no pixels remain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct VisiblePart {
     pub(super) total_pixels: u64,
@@ -61,7 +62,8 @@ impl Pasted {
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Selects the objects to paste among `boxes`. `rng` belongs to the sample into which they are
+    /// Selects the objects to paste among `boxes`, which contains ascending box indices. Returns
+    /// the indices of the selected boxes. `rng` belongs to the sample into which the objects are
     /// pasted.
     pub(super) fn choose_objects(
         &mut self,
@@ -122,8 +124,8 @@ impl Pasted {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// Returns the part of an object's mask that the pasted objects do not cover. `mask` contains 0
-    /// and 1, in rows of `width` pixels.
+    /// Measures the part of an object's mask that the pasted objects do not cover. `mask` contains
+    /// 0 and 1, in rows of `width` pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut total_pixels, mut visible_pixels) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);
@@ -145,8 +147,9 @@ impl Pasted {
     }
 }
 
-/// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `step` is the distance
-/// between adjacent values.
+/// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `start` is the index of
+/// the first value in `plane`, `step` is the distance between adjacent values, and `length` is the
+/// number of values.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut dilated_end = 0;
     for index in 0..length {

@@ -33,8 +33,8 @@ impl Skeleton {
 
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` stands for
     /// a single set without an axis for sets. Each point has `columns` numbers, starting with x and
-    /// y, which are scaled by (`x_unit`, `y_unit`) to pixels of `frame` and then transformed to the
-    /// upright image.
+    /// y. These two are multiplied by `x_unit` and `y_unit`, which gives pixels of `frame`, and are
+    /// then transformed to the upright image.
     pub(super) fn read(
         &self,
         name: &str,
@@ -64,8 +64,8 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Writes a set of points to `out`. Points that are unlabeled or outside the output become (0,
-    /// 0, 0).
+    /// Writes a set of points (x, y, visibility) to `out`. Points that are unlabeled or outside the
+    /// area that [shows](Plan::shows) the image become (0, 0, 0).
     pub(super) fn write_points(&self, stored_points: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (stored_points, to) = (stored_points.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in stored_points.iter().zip(&mut *to) {

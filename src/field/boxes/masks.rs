@@ -127,7 +127,7 @@ fn read_masks<'a>(
     Ok(field)
 }
 
-/// Draws a mask at the output size. Does not apply warps such as rotation.
+/// Draws the mask of box `index` at the output size. Does not apply warps such as rotation.
 fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,
