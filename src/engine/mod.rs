@@ -2,11 +2,13 @@
 //!
 //! Each module imports only from the modules above it.
 //!
-//! 1. `settings`: the number of workers, the number of slots in use, and the memory limits.
+//! 1. `settings`: the number of workers, the number of slots in use, the memory limits, and whether
+//!    the device decodes.
 //! 2. `state`: the progress of a run, and the handles through which the program observes it.
 //! 3. `reading`: threads that read samples ahead of the workers when storage is slow.
 //! 4. `working`: the coordinator, which assigns samples to slots, and the workers, which fill them.
-//! 5. `delivering`: puts full slots in order, and delivers them to the program as batches.
+//! 5. `delivering`: sorts full slots into the order of the run, and delivers them to the program as
+//!    batches.
 //! 6. `serving`: a decoder for inference servers, which turns requests into batches.
 
 mod delivering;

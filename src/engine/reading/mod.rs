@@ -1,7 +1,7 @@
 //! Threads that read samples ahead of the workers when storage is slow.
 //!
-//! The coordinator sends parts of batches to the readers, which read the samples of each part, and
-//! send both to the workers.
+//! A *part* is a group of rows of a batch. The coordinator sends parts to the readers. A reader
+//! reads the samples of a part, and sends the part and its samples to the workers.
 
 mod prefetch;
 mod read_buffers;

@@ -25,7 +25,7 @@ pub(crate) struct PrefetchNotifier {
 struct Progress {
     /// Number of the run that the source prefetches for; 0 for none.
     run: u64,
-    /// Sequence number of the first batch that has not been read.
+    /// Sequence number of the first batch whose samples have not all been read.
     next_seq: u64,
     /// Later batches that have been read, by sequence number.
     finished: BTreeMap<u64, BatchIndex>,
@@ -47,7 +47,8 @@ impl PrefetchNotifier {
         let shared_limit = epoch_limit.clone();
         let (source_len, samples_schedule, length_schedule) =
             (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The sampler may be user code. If it panics here, the coordinator reports the same panic.
+        // The sampler may be user code. If it panics here, the panic is ignored: if it also panics
+        // when the loader itself calls it, the loader reports that panic.
         let batch_count = move |epoch| {
             if epoch < shared_limit.load(Ordering::Relaxed) {
                 guarded(|| Ok(length_schedule.num_batches(epoch))).unwrap_or(0)
@@ -125,7 +126,7 @@ impl PrefetchNotifier {
         let mut next_seq = progress.next_seq;
         while let Some(batch) = progress.finished.remove(&next_seq) {
             next_seq += 1;
-            // Ignore a panic, because the batch is complete. At worst, the source keeps some
+            // Ignore a panic, because the batch is complete. The source may then retain some
             // memory.
             let _ = self.call(|prefetcher| prefetcher.done(batch));
         }

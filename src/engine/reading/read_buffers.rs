@@ -5,7 +5,7 @@
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
 //! owns the buffers and shares the ownership of the source, so that samples can move between
-//! threads. Buffers are reused, so reading a sample rarely allocates.
+//! threads. Buffers are reused, so reading a sample rarely allocates a new one.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
@@ -51,7 +51,8 @@ impl ReadBuffers {
 
     /// Reads sample `id` with the random number `draw` into the next free buffer. Panics if all
     /// buffers are in use. Retries up to `retries` times while `may_retry` returns true. Returns
-    /// the duration in ns and the size of the fields in bytes.
+    /// the duration in ns, and the size of the sample's fields in bytes, which is 0 if reading
+    /// fails.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,
@@ -82,6 +83,7 @@ impl ReadBuffers {
     }
 
     /// Returns the result of reading the sample for `index`, and the duration of the read in ns.
+    /// Returns `None` if no read was attempted.
     pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
         let (_, sample, ns) = self.samples.iter().find(|read| read.0 == index)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);
@@ -102,8 +104,8 @@ impl ReadBuffers {
     }
 }
 
-/// Touches every page of the sample, so that page faults of a memory map occur here rather than in
-/// the decoder. Returns the size of the sample in bytes.
+/// Touches every page of the sample's fields, so that page faults of a memory map occur here rather
+/// than in the decoder. Returns the size of the fields in bytes.
 fn touch_pages(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields

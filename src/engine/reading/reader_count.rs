@@ -1,28 +1,30 @@
 //! Chooses the number of reader threads from the rate at which they read.
 //!
-//! Over a network, a read takes about the same time for any number of concurrent reads, so more
-//! readers mean more throughput. A disk serves only a few reads at a time, and more readers only
-//! make each read slower. The right number can only be found by trial. While parts wait for a
-//! reader, the number is doubled. If that raises the read rate by less than a quarter, although
-//! parts are still waiting, the number is halved again, and the next trial is delayed.
+//! Until a network link is saturated, the time of a read hardly depends on the number of concurrent
+//! reads, so more readers mean more throughput. A disk serves only a few reads at a time, and
+//! additional readers only make each read slower. Therefore, the number of readers is found by
+//! trial. While parts wait for a reader, the number is doubled, up to [`MAX_READERS`]. If that
+//! raises the read rate by less than a quarter, although parts are still waiting, the number is
+//! halved again, and the next trial is delayed.
 //!
-//! When the consumer pauses, for example to evaluate, reading pauses as well. Therefore, the rate
-//! of a window excludes the longest gap between two reads.
+//! When the consumer pauses, for example to evaluate a model, reading pauses as well. Therefore,
+//! the rate of a window excludes the longest gap between two reads.
 
 use crate::engine::state::MAX_READERS;
 
 /// Initial number of readers, enough to saturate a disk (`benches/RESULTS.md`).
 pub(super) const INITIAL_READERS: usize = 32;
 
-/// Minimum length of a window, in ns.
+/// Minimum length of a window in ns, without the longest gap between two reads.
 const WINDOW_NS: u64 = 100_000_000;
 /// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// A doubled number of readers is kept if the read rate grows by at least this factor.
+/// A doubled number of readers is kept if the read rate grows by at least this factor, or if parts
+/// no longer wait for a reader.
 const MIN_GAIN: f64 = 1.25;
 
-/// Number of windows between a reverted doubling and the next trial.
+/// Number of windows after a reverted doubling in which no trial starts.
 const REST_WINDOWS: u32 = 32;
 
 /// All times are in ns.
@@ -40,8 +42,8 @@ pub(super) struct ReaderCount {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number of readers stays constant for this many windows, and is then doubled if parts are
-    /// waiting.
+    /// The number of readers stays constant for this many windows. It is then doubled after the
+    /// first window in which parts wait for readers.
     Resting(u32),
     /// The number of readers has just been doubled. The value is the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.
@@ -66,7 +68,7 @@ impl ReaderCount {
 
     /// Records that a sample was read at time `now`, in ns since any fixed instant.
     /// `is_part_waiting` is true if a part waits for a reader although the memory for reading it is
-    /// available. Returns the number of readers if it changes.
+    /// available. Returns the new number of readers if it changes.
     pub(super) fn record_read(&mut self, now: u64, is_part_waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting_samples += usize::from(is_part_waiting);

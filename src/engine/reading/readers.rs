@@ -5,17 +5,19 @@
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads its samples, and sends both to the workers. Readers are blocked on
-//! I/O most of the time, so there are more readers than cores.
+//! A reader receives a part (a group of rows of a batch), reads its samples, and sends the part and
+//! the samples to the workers. Readers are blocked on I/O most of the time, so there may be many
+//! more readers than cores.
 //!
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
 //! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
-//! blocking, so deadlock is impossible. If a part turns out to exceed the budget while other parts
-//! have reserved bytes, the reader passes on the samples that it has read so far, and the worker
-//! reads the others. So a reader exceeds the budget by at most one sample, unless its part is the
-//! only one.
+//! waiting for readers, so the readers and the workers cannot deadlock. If a part turns out to
+//! exceed the budget while other parts have reserved bytes, the reader sends the part with the
+//! samples that it has read so far, and the worker reads the others. So a reader exceeds the budget
+//! by at most one sample, unless its part is the only one.
 //!
-//! More readers are started when needed, if they make reading faster (`reader_count.rs`).
+//! More readers are started while parts wait, as long as each doubling makes reading faster
+//! (`reader_count.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -38,9 +40,10 @@ use crate::trace::{Args, TraceRow, nanos};
 
 pub(crate) type SendPart = Arc<dyn Fn(SlotPart, PrefetchedSamples) + Send + Sync>;
 
-/// Samples that a reader has read. Dropping this value returns their bytes to the budget.
+/// The samples of a part that a reader has read. Dropping this value returns their bytes to the
+/// budget.
 pub(crate) struct PrefetchedSamples {
-    /// `None` if nothing was read.
+    /// `None` if the reader skipped the part, because its run was canceled or the stage was closed.
     buffers: Option<ReadBuffers>,
     reserved_bytes: usize,
     stage: Arc<ReadStage>,
@@ -79,7 +82,8 @@ pub(crate) struct ReadStage {
     admission: Mutex<()>,
     threads: Mutex<Threads>,
     reader_count: Mutex<ReaderCount>,
-    /// Number of readers that may run. A reader with a greater or equal index ends after its part.
+    /// Number of readers that may run. A reader with a greater or equal index ends after the part
+    /// that it is reading or waiting for.
     max_readers: AtomicUsize,
     open_time: Instant,
 }
@@ -129,7 +133,8 @@ impl Budget {
         }
     }
 
-    /// Keeps the buffers of a part for reuse, and releases the `reserved_bytes` bytes.
+    /// Stores the buffers of a part for reuse, and releases the `reserved_bytes` bytes. Frees the
+    /// memory of the buffers if they would exceed the budget.
     fn take_back(&mut self, mut buffers: ReadBuffers, reserved_bytes: usize) {
         (self.reserved_bytes, self.part_count) = (self.reserved_bytes - reserved_bytes, self.part_count - 1);
         if self.reserved_bytes + self.idle_bytes + buffers.capacity() > self.max_bytes {
@@ -248,15 +253,15 @@ impl ReadStage {
             self.reader_count.lock().expect("no code panics while holding this lock").record_read(now, is_part_waiting);
         let Some(max_readers) = new_max else { return };
         self.max_readers.store(max_readers, Ordering::Relaxed);
-        // Ignore an error: without more threads, reading does not become faster, so `ReaderCount`
-        // reduces the number again.
+        // Ignore an error: if no more threads can start, reading does not become faster, and
+        // `ReaderCount` reduces the number again if parts still wait.
         if let Threads::Started { part_receiver, send_part, readers, .. } = &mut *self.threads() {
             let _ = self.spawn_readers(readers, part_receiver, send_part);
         }
         tracing::debug!("up to {max_readers} threads read ahead");
     }
 
-    /// Stops the readers. The workers must still accept the parts that readers hold.
+    /// Stops the readers, and waits until they have sent their remaining parts to the workers.
     pub(crate) fn close(&self) {
         self.budget().is_closed = true;
         self.space_freed.notify_all();
@@ -271,7 +276,8 @@ impl ReadStage {
         self.budget().idle_buffers.clear();
     }
 
-    /// Runs a reader until the limit drops to `index` or the stage is closed.
+    /// Runs reader number `index` until the limit drops to `index` or less, or until the stage is
+    /// closed and no part remains.
     fn run_reader(self: &Arc<Self>, index: usize, part_receiver: &Receiver<SlotPart>, send_part: &SendPart) {
         while index < self.max_readers.load(Ordering::Relaxed)
             && let Some((part, mut prefetched_samples)) = self.next_part(part_receiver)
@@ -291,7 +297,9 @@ impl ReadStage {
         self.runtime.is_current(part.header().run)
     }
 
-    /// Waits for the next part and for space. Returns `None` once the stage is closed and empty.
+    /// Waits for the next part, and for space in the budget. Returns `None` once the stage is
+    /// closed and no part remains. Returns the part without buffers if its run was canceled or the
+    /// stage was closed.
     fn next_part(self: &Arc<Self>, part_receiver: &Receiver<SlotPart>) -> Option<(SlotPart, PrefetchedSamples)> {
         let _admission = self.admission.lock().expect("no code panics while holding this lock");
         let part = part_receiver.recv().ok()?;
@@ -317,7 +325,8 @@ impl ReadStage {
         Some((part, prefetched_samples))
     }
 
-    /// Reads samples of `part` until the budget is exceeded, but at most [`MAX_GROUP`] entries.
+    /// Reads the samples of `part`, at most [`MAX_GROUP`] entries. Stops early if the run is
+    /// canceled, or if the budget is exceeded and other parts have reserved bytes.
     fn read_part(
         self: &Arc<Self>,
         reader: usize,
@@ -332,7 +341,7 @@ impl ReadStage {
         let (first_row, header) = (part.range().start, part.header());
         let requests = part.range().take(MAX_GROUP).flat_map(|row| {
             let entry = &header.entries[row];
-            // Ignore an error, because the worker gets and reports the same error.
+            // Ignore an error, because the worker also draws the partners, and reports the error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let ids = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             let draw = self.recipe.clip_draw(entry);
@@ -360,7 +369,7 @@ impl ReadStage {
                 };
                 trace.record_at(TraceRow::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
-            // Bytes borrowed from a memory map count as well, because they must stay in memory
+            // Bytes borrowed from a memory map count as well, because they should stay in memory
             // until they are decoded.
             sample_bytes += bytes;
             let used_bytes = buffers.capacity().max(sample_bytes);

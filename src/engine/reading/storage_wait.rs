@@ -3,9 +3,10 @@
 //! A worker that waits for a disk leaves its core idle, so separate threads should read
 //! (`readers.rs`). If reading only copies memory, a reader would cost time and gain nothing.
 //!
-//! A read blocks if its thread was blocked, or if a page fault required a read from a device. Linux
-//! reports both. Preemption does not count, but sleeping in a custom source does. On other systems,
-//! reads that take at least [`LONG_READ_NS`] on average count as blocked.
+//! On Linux, a read counts as blocked if its thread gave up its core voluntarily, or if a page
+//! fault required a read from a device. Linux counts both events per thread. Preemption alone does
+//! not count, but sleeping in a custom source does. On other systems, reads that take at least
+//! [`LONG_READ_NS`] on average count as blocked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -13,15 +14,17 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Readers take over if workers are blocked for at least this fraction of their time.
+/// Readers take over if workers are blocked for at least this fraction of the time in which they
+/// fill parts.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
-/// Readers take over only after reads blocked in this many parts, because one slow sample is not
-/// enough.
+/// Readers take over only after reads blocked in this many recent parts, so that one slow sample is
+/// not enough.
 const MIN_BLOCKED_PARTS: u32 = 3;
-/// Number of parts after which the weight of earlier observations is halved.
+/// All observations are halved when their number of parts reaches this value: after 32 parts at
+/// first, and then after every 16 parts.
 const HALF_LIFE_PARTS: u32 = 32;
-/// Number of parts without a blocked read after which workers take over again. Each part with a
-/// blocked read lowers the count by [`BLOCK_PENALTY`].
+/// Workers take over again once the count of parts without a blocked read reaches this value. Each
+/// part with a blocked read lowers the count by [`BLOCK_PENALTY`], but not below 0.
 const MAX_UNBLOCKED_PARTS: u32 = 64;
 const BLOCK_PENALTY: u32 = 8;
 /// On systems that do not report blocked threads, reads count as blocked if they take at least this
@@ -43,7 +46,8 @@ struct Observations {
     blocked_ns: u64,
     /// Time that workers spent filling these parts, including decoding, in ns.
     fill_ns: u64,
-    /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) per blocked part.
+    /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) per blocked part;
+    /// at least 0.
     unblocked_parts: u32,
 }
 
@@ -126,8 +130,11 @@ impl BlockTimer {
         BlockTimer { start: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns how long the thread was blocked since the last call, or since `new`, in ns.
-    /// `read_count` is the number of samples that the thread has read in that time.
+    /// Returns how long the thread was blocked since the last call, or since `new`, in ns. On
+    /// Linux, this is 0 if the thread did not block, and otherwise all time that it did not run,
+    /// which includes waits for a core. On other systems, it is the whole time or 0, depending on
+    /// the mean time per read. `read_count` is the number of samples that the thread has read in
+    /// that time.
     pub(crate) fn take_blocked_ns(&mut self, read_count: usize) -> u64 {
         let previous = std::mem::replace(self, BlockTimer::new());
         let ns = nanos(self.start, previous.start);
