@@ -20,20 +20,22 @@ use crate::transform::{Plan, Planes};
 ///
 /// The sample's field is a PNG, a TIFF, or an array, such as an `.npy`, with the shape (height,
 /// width) or (height, width, C). Values are unscaled: white in a 16-bit image is 65535. Integers of
-/// up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB,
-/// with or without alpha, or have any number of bands.
+/// up to 16 bits are exact. Values that f32 cannot represent are rounded. A PNG must have 8 or 16
+/// bits and no palette. A TIFF can be gray or RGB, with or without alpha, or have any number of
+/// bands.
 ///
 /// With [`image`](DenseMap::image), the map contains the sample's image itself, so a loader of
 /// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
 /// augmentations do not change a map, so a loader without an image field rejects color
 /// augmentations.
 ///
-/// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
-/// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because
-/// the filter would blend the special value with its neighbors. For batches on a device, the map is
-/// copied to the device unchanged. If EXIF rotates the image, the EXIF orientation of the map's
-/// file or, without one, the size of the map determines whether the map is rotated as well. See
-/// [`Mask`](super::Mask).
+/// The map is resized with a bilinear filter, like a float image in torchvision's `resize`. The
+/// filter is antialiased unless [`Augment::antialias(false)`](crate::Augment::antialias) is set. If
+/// a special value marks missing data, call [`nearest`](DenseMap::nearest), because the filter
+/// would blend the special value with its neighbors. For batches on a device, the map is copied to
+/// the device unchanged. If EXIF rotates the image, the EXIF orientation of the map's file
+/// determines whether the map is rotated as well. For a file without an orientation and for an
+/// array, the size decides, as for a [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -122,17 +124,16 @@ impl DenseMap {
         self
     }
 
-    /// Delivers a map for each of the `frames` frames of a [clip](super::Image::frames). Each array
-    /// gets an additional axis for the frames, T, after N. The frames of the field get the same
-    /// crop, flips and warps as the frames of the clip. By default, the field has one value per
-    /// clip.
+    /// Delivers a map for each of the `frames` frames of a [clip](super::Image::frames). The array
+    /// gets an additional axis for the frames, T, after N. All maps of a clip get the same crop,
+    /// flips and warps as the frames of the clip. By default, the field has one map per clip.
     ///
     /// The sample has a value for each frame, stored as the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the maps, or an
     /// array of shape (T, height, width) or (T, height, width, C). A sample fails if it does not
     /// have one value per frame. For a clip of a video ([`Clips`](crate::source::Clips)), the
-    /// sample has a value for each frame of the video instead, and the field delivers the values of
-    /// the frames that the clip shows.
+    /// sample must have a value for each frame of the video instead, and the field delivers the
+    /// values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);
@@ -327,7 +328,7 @@ impl DenseMap {
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
         // The distances, in stored pixels, between a pixel of the upright image and its right and
-        // lower neighbors.
+        // lower neighbors. A negative distance wraps around.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (column_step, row_step) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed_step = |step: usize, first_pixel: u32| if first_pixel > 0 { step.wrapping_neg() } else { step };

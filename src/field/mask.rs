@@ -24,9 +24,10 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// The `mask` batch field reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
 /// have a palette, and may be interlaced. An `.npy` contains booleans or integers, but not
-/// `uint64`, of shape (height, width). A TIFF must be gray or have an 8-bit palette. The values of
-/// a palette image are its palette indices, and the values of a lossless WebP are its gray values.
-/// JPEG and lossy WebP are rejected, because lossy compression changes values.
+/// `uint64`, of shape (height, width). A TIFF must be gray, with integers from 0 to 16,777,215, or
+/// have an 8-bit palette. The values of a palette image are its palette indices, and the values of
+/// a lossless WebP are its gray values. JPEG and lossy WebP are rejected, because lossy compression
+/// changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
 /// [`colors`](Mask::colors) assigns values to its colors.
@@ -37,15 +38,20 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// well. Class `c` has the mask value `c + 1`. The values 0 and 255 do not change. Masks of other
 /// datasets are not renumbered.
 ///
-/// Masks are resized with nearest-neighbor sampling, so values are never interpolated. The result
-/// is bit-identical to torchvision's v2 transforms of a `Mask` (`InterpolationMode.NEAREST`).
-/// Random erasing, jitter and custom transforms do not change masks. Pixels outside the image have
-/// the value [`fill`](Mask::fill). For batches on a device, masks are copied to the device
-/// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
+/// Masks are resized with nearest-neighbor sampling, so values are never interpolated. Crops,
+/// resizes, flips and padding give the same bits as torchvision's v2 transforms of a `Mask`
+/// (`InterpolationMode.NEAREST`). Random erasing, jitter and custom transforms do not change masks.
+/// Pixels outside the image have the value [`fill`](Mask::fill). For batches on a device, masks are
+/// copied to the device unchanged. A loader that mixes images
+/// ([`Augment::mix`](crate::Augment::mix)) rejects masks.
+///
+/// Values are checked only in the pixels that the crop and the nearest-neighbor sampling select. An
+/// invalid value elsewhere in the mask is not an error.
 ///
 /// A mask must have the size of the image. If EXIF rotates the image, a mask of the stored size is
 /// rotated as well, and a mask of the upright size is not. If both sizes are equal,
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
+/// the sample fails.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -69,8 +75,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Creates a mask field with the integer type `dtype`. A sample fails if its mask contains a
-    /// value that does not fit into this type.
+    /// Creates a mask field with the integer type `dtype`. A sample fails if a selected pixel of
+    /// its mask has a value that does not fit into this type.
     pub fn new(dtype: Dtype) -> Self {
         Mask { source_field: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default(), frames: None }
     }
@@ -92,17 +98,18 @@ impl Mask {
         self
     }
 
-    /// Sets the number of classes. A sample fails if its mask contains any value other than 0 to
-    /// `classes - 1`, [`fill`](Mask::fill) or [`ignore`](Mask::ignore).
+    /// Sets the number of classes. A sample fails if a selected pixel of its mask has any value
+    /// other than 0 to `classes - 1`, [`fill`](Mask::fill) or [`ignore`](Mask::ignore).
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// Replaces each stored value with a new value. A sample fails if its mask contains a value
-    /// that is not in the map, unless [`ignore`](Mask::ignore) is set. If classes are renumbered,
-    /// the map applies to the new numbers.
+    /// Replaces each stored value with a new value. `values` contains pairs (stored value, new
+    /// value). A sample fails if a selected pixel of its mask has a value that is not in the map,
+    /// unless [`ignore`](Mask::ignore) is set. If classes are renumbered, the map applies to the
+    /// renumbered values.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -114,9 +121,10 @@ impl Mask {
         self
     }
 
-    /// Reads masks by color, and replaces each color with a value. This includes gray masks and
-    /// masks with a palette. A sample fails if its mask contains a color that is not in the map,
-    /// unless [`ignore`](Mask::ignore) is set.
+    /// Reads masks by color, and replaces each color with a value. `colors` contains pairs of a
+    /// color (red, green, blue) and its value. Gray masks and masks with a palette are read by
+    /// color as well, but arrays are rejected. A sample fails if a selected pixel of its mask has a
+    /// color that is not in the map, unless [`ignore`](Mask::ignore) is set.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -129,25 +137,24 @@ impl Mask {
     }
 
     /// Sets the value of pixels that belong to no class. This value is allowed in addition to the
-    /// [`classes`](Mask::classes), and replaces every value or color that is not in
-    /// [`map`](Mask::map) or [`colors`](Mask::colors).
+    /// [`classes`](Mask::classes). If [`map`](Mask::map) or [`colors`](Mask::colors) is set, it
+    /// replaces every value or color that is not in the map.
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {
         self.ignore = Some(value);
         self
     }
 
-    /// Delivers a mask for each of the `frames` frames of a [clip](super::Image::frames). Each
-    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
-    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
-    /// per clip.
+    /// Delivers a mask for each of the `frames` frames of a [clip](super::Image::frames). The array
+    /// gets an additional axis for the frames, T, after N. All masks of a clip get the same crop,
+    /// flips and warps as the frames of the clip. By default, the field has one mask per clip.
     ///
     /// The sample has a value for each frame, stored as the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the masks, or an
     /// array of shape (T, height, width). A sample fails if it does not have one value per frame.
-    /// For a clip of a video ([`Clips`](crate::source::Clips)), the sample has a value for each
-    /// frame of the video instead, and the field delivers the values of the frames that the clip
-    /// shows.
+    /// For a clip of a video ([`Clips`](crate::source::Clips)), the sample must have a value for
+    /// each frame of the video instead, and the field delivers the values of the frames that the
+    /// clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);
@@ -266,8 +273,8 @@ impl FieldType for Mask {
 }
 
 impl Mask {
-    /// Writes the pixels that the sample's image covers. Fills all other pixels if `plan.1` is
-    /// true.
+    /// Writes the pixels of the mask to the area of `out` that shows the sample's image. Fills all
+    /// other pixels if `plan.1` is true. Does not apply warps such as rotation.
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let result = match self.dtype {

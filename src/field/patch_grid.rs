@@ -2,7 +2,7 @@
 //!
 //! [`Sizing::Pixels`] is `smart_resize` of Qwen2-VL, and [`Sizing::Patches`] is
 //! `get_image_size_for_max_num_patches` of SigLIP 2. Both use 64-bit floats and the operation order
-//! of the originals, so that all sizes are equal.
+//! of the originals, so that they return the same sizes.
 
 use crate::decode::Size;
 
@@ -20,6 +20,7 @@ pub(super) enum Sizing {
 
 impl Sizing {
     /// Returns the size to which an image is resized, or `None` if the aspect ratio is too large.
+    /// [`MAX_ASPECT`] applies only to [`Sizing::Pixels`].
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {
@@ -61,7 +62,7 @@ impl Sizing {
         }
     }
 
-    /// Returns an upper bound on the pixels of every [`size`](Sizing::size).
+    /// Returns an upper bound on the number of pixels of every [`size`](Sizing::size).
     pub(super) fn max_resized_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {

@@ -1,9 +1,9 @@
 //! [`Patches`], images of any size that are divided into the patches of a vision transformer.
 //!
 //! Each image is decoded and resized. One row of patches at a time is then normalized and copied
-//! patch by patch, so that the row stays in the cache. The cost is one pass over the decoded image
-//! and one over the result. Sizes and value order follow the Qwen2-VL and SigLIP 2 (NaFlex) image
-//! processors of `transformers`.
+//! patch by patch, so that the row stays in the cache. After decoding, the cost is the resize plus
+//! one pass over the resized image. Sizes and value order follow the Qwen2-VL and SigLIP 2 (NaFlex)
+//! image processors of `transformers`.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ const MAX_IMAGES_PER_SAMPLE: usize = 1024;
 /// vision-language models.
 ///
 /// The image is resized so that its sides are multiples of the patch size and its area stays within
-/// a budget of pixels or patches. Its patches are normalized, and the batch contains the patches of
+/// a budget of pixels or patches. The patches are normalized, and the batch contains the patches of
 /// all images without padding:
 /// - `<name>`, of shape (total, values per patch): the patches.
 /// - `<name>.grid_thw`, i64 of shape (images, 3): the number of patches of each image along time,
@@ -42,8 +42,8 @@ const MAX_IMAGES_PER_SAMPLE: usize = 1024;
 /// order of the torchvision-based image processors of `transformers`. The Pillow-based processors
 /// return some different values, because Pillow rounds differently.
 ///
-/// The workers decode and resize these images, and batches on a device receive the finished
-/// patches. The loader's [`max_pixels`](crate::Loader::max_pixels),
+/// The workers decode and resize these images. For batches on a device, the finished patches are
+/// copied to the device. The loader's [`max_pixels`](crate::Loader::max_pixels),
 /// [`background`](crate::Loader::background), [`convert_to_u8`](crate::Loader::convert_to_u8),
 /// [`codec`](crate::Loader::codec) and [`strict`](crate::Loader::strict) apply. Augmentations and
 /// crops do not.
@@ -134,8 +134,8 @@ impl Patches {
         }
     }
 
-    /// Reads the sample's field `name`. By default, reads the first field whose name is an image
-    /// format.
+    /// Reads the sample's field `name`. By default, reads the first field that is named after an
+    /// image format.
     #[must_use]
     pub fn source_field(mut self, name: impl Into<String>) -> Self {
         self.source_field = Some(name.into());
@@ -164,8 +164,9 @@ impl Patches {
         self
     }
 
-    /// Sets the minimum number of pixels of a resized image. For [`qwen2_vl`](Patches::qwen2_vl)
-    /// only.
+    /// Sets the minimum number of pixels of a resized image. If the minimum is close to
+    /// [`max_pixels`](Patches::max_pixels), rounding to whole blocks may produce fewer pixels. For
+    /// [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn min_pixels(mut self, pixels: u64) -> Self {
         self.min_pixels = Some(pixels);
@@ -174,7 +175,8 @@ impl Patches {
 
     /// Sets the maximum number of pixels of a resized image, which determines the batch memory.
     /// Very narrow images may exceed this limit, because each side has at least one merged block.
-    /// For [`qwen2_vl`](Patches::qwen2_vl) only.
+    /// Enlarged images may exceed it if [`min_pixels`](Patches::min_pixels) is close to it. For
+    /// [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = Some(pixels);
@@ -213,14 +215,15 @@ impl Patches {
 
     /// Makes each sample a list of at most `max_images` images ([`Frames`]), which may have
     /// different sizes. A sample may also be a single image or an empty list. By default, each
-    /// sample has exactly one image. The batch memory is proportional to `max_images`.
+    /// sample must be a single image. The batch memory is proportional to `max_images`.
     #[must_use]
     pub fn images(mut self, max_images: usize) -> Self {
         self.images = Some(max_images);
         self
     }
 
-    /// Returns the role of array `array`. `first` is the first span of the field.
+    /// Returns the role of the field's array with the index `array`. `first` is the index of the
+    /// field's first span in the batch.
     pub(super) fn role(array: usize, first: usize) -> Role {
         match array {
             0 => Role::Packed { counts: first + 1 },

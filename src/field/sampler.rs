@@ -49,7 +49,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Transforms a mask in a PNG, which must have the size of the image.
+    /// Transforms a mask in a PNG, which must have the size of `plane.frame`.
     pub(super) fn write_png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -128,7 +128,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Maps the output's columns, or rows if `vertical`, to monotonic indices in the mask.
+    /// Returns the output's columns, or rows if `vertical`, each with its index along the
+    /// corresponding axis of the mask. The indices are monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (image_area, plan, frame) = (self.plan.image_area(), self.plan, self.frame);
         let (start, length) =
@@ -138,7 +139,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Finds the output's columns in `pass`, with their indices in a row of the pass.
+    /// Finds the output's columns, or rows if the mask is transposed, in `pass`. Stores each with
+    /// its index in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
@@ -147,7 +149,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// Returns the output's rows in `pass`, with their indices in the pass, in ascending order.
+    /// Returns the output's rows, or columns if the mask is transposed, in `pass`. Each comes with
+    /// the index of the stored row in the pass, in ascending order of these indices.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
@@ -161,7 +164,8 @@ impl<'a, T: Integer> Plane<'a, T> {
     }
 
     /// Writes row `line` of the output, or column `line` if the mask is transposed. Fails if a
-    /// value is not allowed. `value` returns stored values, which are within `bounds`.
+    /// value is not allowed. `value` returns the stored value at an index of the stored row. Stored
+    /// values are within `bounds` (minimum, maximum).
     fn write_row(
         &mut self,
         line: u32,

@@ -8,8 +8,9 @@
 //! resolution, and fills the pixels between the points where the outline crosses the center of a
 //! column. Other libraries draw different edges. `tests/fixtures/segments` contains examples.
 //!
-//! **Limits.** The crossings are stored in one byte per pixel. Their number is limited, because a
-//! polygon with thousands of long edges would take minutes to draw.
+//! **Limits.** The crossings are stored in one byte per pixel. The number of crossings is limited,
+//! because the time to draw an edge grows with the number of columns that it crosses, and a polygon
+//! may have any number of long edges.
 
 use std::fmt;
 
@@ -22,8 +23,8 @@ use crate::source::Value;
 const STEPS_PER_PIXEL: f64 = 5.0;
 /// Maximum absolute coordinate in pixels.
 const MAX_COORDINATE: f64 = 1e6;
-/// Maximum number of crossings in images of up to this many pixels. Larger images may have one
-/// crossing per pixel.
+/// Maximum number of crossings per segmentation, in images of up to this many pixels. A
+/// segmentation of a larger image may have as many crossings as the image has pixels.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
@@ -39,10 +40,11 @@ pub(crate) struct Segments {
 
 #[derive(Debug, Default)]
 struct Crossings {
-    /// For each pixel, 1 if the number of crossings at the pixel is odd, and 0 otherwise. There is
-    /// one more byte than the mask has pixels. All bytes are 0 when a polygon begins.
+    /// For each pixel in column-major order, 1 if the number of crossings at the pixel is odd, and
+    /// 0 otherwise. There is one more byte than the mask has pixels. All bytes are 0 when a polygon
+    /// begins.
     odd: Vec<u8>,
-    /// Index of the first byte that was changed.
+    /// Index of the first byte that was changed. If no byte was changed, greater than `last`.
     first: usize,
     /// Index of the last byte that was changed.
     last: usize,
@@ -52,7 +54,7 @@ struct Crossings {
 
 impl Crossings {
     fn begin(&mut self, area: usize) {
-        // Clear the crossings that a failed polygon left behind.
+        // A polygon that failed may not have cleared its crossings.
         if self.first <= self.last {
             self.odd.fill(0);
         }
@@ -66,7 +68,7 @@ impl Crossings {
     }
 
     /// Fills the polygon, and clears the crossings. A pixel is inside if the number of crossings up
-    /// to and including this pixel is odd.
+    /// to and including this pixel, in column-major order, is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -128,13 +130,13 @@ impl Segments {
     }
 
     /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel, **column by
-    /// column**: pixel (x, y) is at `x * height + y`. `size` is the size of the image. The points
-    /// of polygons are multiplied by `scale`.
+    /// column**: pixel (x, y) is at `x * height + y`. `size` is the size of the annotated image.
+    /// The points (x, y) of polygons are multiplied by `scale`.
     ///
     /// # Errors
     /// Fails if the segmentation is missing, if the run lengths do not fit the image, if a polygon
-    /// has fewer than three points, an odd number of coordinates or a point far outside the image,
-    /// or if there are more than 2^22 crossings and more crossings than pixels.
+    /// has fewer than three points, an odd number of coordinates or a coordinate beyond one million
+    /// pixels, or if there are more than 2^22 crossings and more crossings than pixels.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -208,8 +210,9 @@ fn add_polygon(
     Ok(())
 }
 
-/// Adds the crossings of one edge. Coordinates are in steps of the grid. An edge crosses column x
-/// between 5x + 2 and 5x + 3.
+/// Adds the crossings of the edge between the points `from` and `to`. Their coordinates (x, y) are
+/// in steps of the grid, five per pixel. An edge crosses the center of column x between the steps
+/// 5x + 2 and 5x + 3.
 fn add_edge(
     from: (i64, i64),
     to: (i64, i64),
