@@ -8,7 +8,7 @@ use crate::recipe::SampleImage;
 
 /// For decoded images of up to this size in bytes, only the pixels count as memory use. For larger
 /// images, or if memory is scarce, decoders estimate the memory that they need, including their
-/// scratch memory.
+/// scratch memory. A strict loader adds the memory of the check for damage in both cases.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
 /// Returns how many samples at the start of `samples` fit into a worker's own share.
@@ -61,7 +61,7 @@ impl PartFiller<'_> {
     }
 
     /// Frees the buffers of frames if decoding `encoded_frames` into them could exceed both
-    /// `memory`, which was reserved for the sample, and the worker's own share.
+    /// `memory`, the estimate for the sample, and the worker's own share.
     pub(super) fn free_frame_buffers(
         &mut self,
         encoded_frames: &[EncodedImage<'_>],

@@ -1,8 +1,10 @@
 //! Decodes, transforms and writes the frames of clips, with one augmentation per clip.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
-//! the buffers for the next frames. So memory use does not depend on the length of a clip. If a
-//! device decodes the frames, the worker copies their data instead.
+//! the buffers for the next frames. So the memory for a clip does not grow beyond that of eight
+//! frames. If a device decodes JPEG frames, the worker copies their encoded data instead. If a
+//! device converts video frames to RGB, the worker decodes them and copies their luma and chroma
+//! samples.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,8 +30,9 @@ fn groups(frame_count: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// bytes needed to decode the largest clip, and to copy the largest frame for the device.
-    /// `is_single_sample` is true if no image is combined with images of other samples.
+    /// number of bytes needed to decode the clip that needs the most memory, and the number needed
+    /// to copy the largest frame for the device. `is_single_sample` is true if no image is combined
+    /// with images of other samples.
     pub(super) fn plan_clips(
         &self,
         sample_images: &mut [SampleImage<'a>],
@@ -63,7 +66,8 @@ impl<'a> PartFiller<'a> {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the number of bytes needed to decode the largest group of frames of a clip.
+    /// Returns the number of bytes needed to decode the frames of a clip, as the maximum over its
+    /// groups.
     fn clip_memory(
         &self,
         first_frame: &EncodedImage<'_>,
@@ -90,7 +94,8 @@ impl<'a> PartFiller<'a> {
         Ok(max_memory)
     }
 
-    /// Returns the largest region of a frame that may have to be decoded.
+    /// Returns the largest region of a frame that may have to be decoded: the whole frame if it may
+    /// be added to the cache of decoded images.
     pub(super) fn largest_region(&self, sample_image: &SampleImage<'a>) -> Rect {
         if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
@@ -116,7 +121,8 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Copies the data of the frames that the device decodes. Returns the other frames.
+    /// Copies the data of the frames in `group` that the device processes. Returns the indices of
+    /// the frames that the worker must decode.
     fn store_frames(
         &mut self,
         sample: &mut ReadSample<'a>,
@@ -146,8 +152,8 @@ impl<'a> PartFiller<'a> {
         Ok(group.zip(is_stored).filter(|(_, is_stored)| !is_stored).map(|(frame, _)| frame).collect())
     }
 
-    /// Decodes frames into `self.buffers.pixels[used_buffers..]`. Frames that are in the cache of decoded
-    /// images are not decoded, and their pixels are returned.
+    /// Decodes the frames in `group` into `self.buffers.pixels[used_buffers..]`. Does not decode
+    /// frames that are in the cache of decoded images, but returns their pixels.
     fn decode_frames(
         &mut self,
         sample: &mut ReadSample<'a>,

@@ -19,7 +19,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, SLOT_WAIT};
 
-/// Chooses the samples of each batch when the batch begins. Replaces the schedule.
+/// Chooses the samples of each batch when the batch begins, instead of the schedule.
 pub(crate) trait BatchSampler: Send + Sync {
     /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
     /// `entries` empty if the run to which `epoch` belongs has ended.
@@ -29,8 +29,8 @@ pub(crate) trait BatchSampler: Send + Sync {
     fn end(&self);
 }
 
-/// The only thread that waits for free slots. It assigns samples to a free slot, splits the slot
-/// into parts, and sends each part to the workers or the readers.
+/// The coordinator thread. No other thread waits for free slots. It assigns samples to a free slot,
+/// splits the slot into parts, and sends each part to the workers or the readers.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -102,7 +102,8 @@ impl Coordinator {
     }
 
     /// Assigns `entries` to `slot`, splits the slot into parts, and sends them to the workers or
-    /// the readers. `next_batch` is the position of the following batch.
+    /// the readers. `next_batch` is the position of the following batch, or `None` if the run ends
+    /// after this batch.
     fn begin_batch(
         &self,
         slot: FreeSlot,
@@ -144,8 +145,8 @@ impl Coordinator {
         state::count_batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Gets the samples of a batch from the sampler, which may be user code. Fails if the source
-    /// does not have them.
+    /// Gets the samples of a batch from the sampler, which may be user code. Fails if the sampler
+    /// panics, or if it returns an index that the source does not have.
     fn choose_samples(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;

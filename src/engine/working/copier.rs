@@ -1,7 +1,8 @@
 //! Copies samples that are arrays in memory, such as windows of tokens, to the rows of a batch.
 //!
-//! A copy takes less than a microsecond, and the general path in `filler` would take twice as long.
-//! Here, the samples of a part are timed together, and no images are planned.
+//! Copying a window of tokens usually takes less than a microsecond, and the general path in
+//! `filler` takes about twice as long. Here, the samples of a part are timed together, and no
+//! images are planned.
 
 use std::ops::Range;
 
@@ -22,8 +23,9 @@ pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) ->
 }
 
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
-/// first sample that must be read, or if the run is canceled. Copies nothing while a trace is
-/// recorded. The metadata of the rows must be clear.
+/// first sample that cannot be copied, or if the run is canceled. Copies nothing if
+/// [`Recipe::can_copy`] is false, or while a trace is recorded. The metadata of the rows must be
+/// clear.
 pub(super) fn copy(recipe: &Recipe, runtime: &Runtime, worker: usize, part: &mut SlotPart, rows: &mut Range<usize>) {
     if !recipe.can_copy || runtime.counters.open_trace().is_some() {
         return;

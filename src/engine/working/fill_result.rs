@@ -5,7 +5,7 @@ use crate::error::Error;
 
 pub(crate) type FillResult = Result<FilledSlot, EndReason>;
 
-/// Why no more slots will follow.
+/// Why no more full slots of a run will follow.
 pub(crate) enum EndReason {
     /// The run ends before the batch with sequence number `seq`. If there is no error, the epoch of
     /// that batch is empty or cannot be prepared in advance.

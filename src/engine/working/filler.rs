@@ -24,10 +24,11 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// An image is divided into bands, which idle workers help to decode, if its pixels take at least
-/// `LARGE_IMAGE_BYTES` bytes and at least `LARGE_IMAGE_RATIO` times as much as the average. If all
-/// images are large, no worker is idle, and decoding the rows that two bands share would only take
-/// additional time.
+/// An image is large if the pixels of its region take at least `LARGE_IMAGE_BYTES` bytes and at
+/// least `LARGE_IMAGE_RATIO` times as much as the worker's average image. A large JPEG is divided
+/// into bands, which idle workers help to decode, if restart markers permit this. If all images are
+/// large, no worker is idle, and decoding the rows that two bands share would only take additional
+/// time.
 const LARGE_IMAGE_BYTES: u64 = 6 << 20;
 const LARGE_IMAGE_RATIO: u64 = 12;
 
@@ -35,7 +36,8 @@ const LARGE_IMAGE_RATIO: u64 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceImages {
     None,
-    /// Only images that are so large that their batch would have to wait for the worker.
+    /// Only images that are so [large](LARGE_IMAGE_BYTES) that their batch would have to wait for
+    /// the worker.
     Large,
     All,
 }
@@ -45,9 +47,10 @@ pub(super) struct ReadSample<'a> {
     pub(super) sample: Sample<'a>,
     pub(super) partner_samples: PartnerSamples<'a>,
     pub(super) timing: SampleTiming<'a>,
-    /// Number of images of this sample in the group.
+    /// Number of images of this sample in the group, including tiles.
     pub(super) image_count: usize,
-    /// Memory for decoding the images and computing the fields, in bytes.
+    /// Estimated memory for decoding the images, copying data for the device and computing the
+    /// fields, in bytes. Includes the sample's read buffers if they exceed the worker's share.
     pub(super) memory: usize,
     /// Geometric plan for fields such as boxes if the loader does not deliver the image.
     field_plan: Option<Box<Plan>>,
@@ -73,7 +76,7 @@ struct ReadCost {
     prefetch_ns: u64,
 }
 
-/// Samples with images that are decoded together.
+/// Samples that are decoded together, and their images.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
@@ -203,9 +206,9 @@ impl<'a> PartFiller<'a> {
         group
     }
 
-    /// Reads and plans the sample in row `row` and its partners. Returns the sample, the partners,
-    /// the memory in bytes that all of them need, and the [plan for the
-    /// fields](ReadSample::field_plan).
+    /// Reads and plans the sample in row `row` and its partners, and adds their images to `group`.
+    /// Returns the sample, the partners, the memory in bytes for decoding them and computing the
+    /// fields, and the [plan for the fields](ReadSample::field_plan).
     fn read_and_plan(
         &mut self,
         row: usize,
@@ -264,8 +267,9 @@ impl<'a> PartFiller<'a> {
         (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
 
-    /// Returns the number of bytes needed to decode the images and to compute the fields, and the
-    /// [plan for the fields](ReadSample::field_plan).
+    /// Plans the images of a sample and adds them to `group`. Returns the number of bytes needed to
+    /// decode the images and to compute the fields, and the [plan for the
+    /// fields](ReadSample::field_plan).
     fn plan_images(
         &mut self,
         (sample, partner_samples): (&Sample<'a>, &PartnerSamples<'a>),
@@ -345,7 +349,8 @@ impl<'a> PartFiller<'a> {
         Ok((if copy_bytes > share.retained_bytes / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
 
-    /// Finds images in the cache of decoded images. Admitted images are decoded completely.
+    /// Finds images in the cache of decoded images. If the cache admits a missing image, the whole
+    /// image is decoded instead of only its region.
     fn find_cached_images(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
@@ -409,7 +414,7 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Decodes the images of `group`, or copies their data if the device decodes them.
+    /// Decodes the images of `group`. If the device decodes an image, copies its data instead.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.is_strict {
             // Damage is an error in strict mode, so fail damaged images before decoding them.
@@ -485,9 +490,9 @@ impl<'a> PartFiller<'a> {
         self.buffers.bitstream.trim_to(self.runtime.scratch.share().retained_bytes / 2);
     }
 
-    /// Copies the data of `images` for the device. These are the image of `sample_image`, or its
-    /// consecutive frames from `first_frame` on. Returns `false` for each image that a worker must
-    /// decode.
+    /// Copies the data of `images` for the device. `images` contains the image of `sample_image`,
+    /// or its consecutive frames from `first_frame` on. Returns `false` for each image that a
+    /// worker must decode.
     pub(super) fn store_images(
         &mut self,
         images: &[EncodedImage<'a>],
@@ -514,7 +519,8 @@ impl<'a> PartFiller<'a> {
         let PartFiller { recipe, part, meter, .. } = self;
         let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
         let mut is_stored: ArrayVec<bool, MAX_GROUP> = images.iter().map(|_| false).collect();
-        // Do not decode frames twice if there is no space for them.
+        // Check the space first: if the frames do not fit, a worker decodes them later, and should
+        // not decode them twice.
         let has_space =
             plan.region.size().area().saturating_mul(3) / 2 * images.len() as u64 <= part.free_encoded_bytes() as u64;
         if !field.device_supports(plan) || !has_space {
@@ -601,8 +607,9 @@ impl<'a> PartFiller<'a> {
         self.recipe.paste(sample_images, &sample.partner_samples, (epoch, &entry), &mut self.buffers.pasted)
     }
 
-    /// Transforms image `index` of a sample. Writes the output image if `index` is the last of its
-    /// tiles. `first_image` is the index of the sample's first image in the group.
+    /// Transforms image `index` of a sample, and writes the output image after its last tile. Does
+    /// nothing if the device decodes the image. Writes all frames of a clip. `first_image` is the
+    /// index of the sample's first image in the group.
     fn write_image(
         &mut self,
         sample: &mut ReadSample<'a>,

@@ -6,8 +6,8 @@ use crate::batch::Header;
 use crate::recipe::SampleImage;
 use crate::trace::{Args, Counters, Stage, StageMap, TraceRow, WorkerCounts, nanos};
 
-/// A worker's stopwatch. A lap usually covers one stage of one sample. Its time is added to the
-/// counters, and to the trace if one is being recorded.
+/// A worker's stopwatch. A lap usually covers one stage of one sample. Most methods that end a lap
+/// add its time to the counters, and to the trace if one is being recorded.
 pub(crate) struct Meter<'a> {
     counters: &'a Counters,
     worker: usize,
@@ -18,13 +18,14 @@ pub(crate) struct Meter<'a> {
 
 pub(crate) struct SampleTiming<'a> {
     pub(crate) id: u64,
-    /// Empty until the sample has been read.
+    /// Empty until the sample has been read, and if reading it fails.
     pub(crate) key: &'a str,
     /// Bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,
     /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,
-    /// Time of the slowest field in ns, and the index of that field.
+    /// Time of the slowest computed field so far in ns, and the index of that field; (0, 0) before
+    /// the first.
     pub(crate) slowest_field: (u64, usize),
 }
 
@@ -43,7 +44,7 @@ impl<'a> Meter<'a> {
         nanos(self.lap_start, previous_start)
     }
 
-    /// Ends the lap of a stage, which produced `bytes` bytes.
+    /// Ends the lap of a stage, which read or produced `bytes` bytes.
     pub(crate) fn finish_stage(&mut self, stage: Stage, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         self.add_time(stage, sample, ns, bytes);
@@ -117,8 +118,10 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).add_uncounted_time(stage, ns);
     }
 
-    /// Ends the lap in which `count` samples were copied from memory. `read_bytes` is the number of
-    /// copied bytes, and `written_bytes` their size in the batch. The whole lap counts as writing.
+    /// Ends the lap in which `count` samples were copied from memory. `count` must not be 0.
+    /// `last_id` and `last_key` identify the last of these samples. `read_bytes` is the total size
+    /// of the arrays in the source, and `written_bytes` the total size of their rows in the batch.
+    /// The whole lap counts as writing.
     pub(crate) fn finish_copying(
         &mut self,
         (last_id, last_key): (u64, &str),
@@ -139,7 +142,8 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Returns the mean decoded bytes of this worker's images, or `None` before the first image.
+    /// Returns the mean number of decoded bytes per image of this worker, or `None` before the
+    /// first image. Images whose decoding was left to the device count as 0 bytes.
     pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }

@@ -1,8 +1,9 @@
 //! Fills slots, the reusable buffers of batches, with samples.
 //!
 //! The coordinator receives free slots and assigns samples to them in the order of the sampler. The
-//! workers return full slots in any order. If a run of consecutive epochs ends early, the
-//! coordinator sends the reason.
+//! workers return full slots in any order. If an error ends a run, or if the next epoch is empty or
+//! cannot be prepared, the coordinator sends the reason. If the coordinator panics, the engine
+//! receives the panic as an error.
 
 mod buffers;
 mod clips;

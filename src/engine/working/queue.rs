@@ -1,10 +1,10 @@
 //! The queue of parts, and the pool tasks that process it.
 //!
 //! In this file, a *part* is a group of rows of a batch, and is queued in a [`Task`] message. A
-//! *pool task* is a task of the rayon pool that takes parts in order until the queue stays empty.
-//! There are never more pool tasks than threads. Pool tasks keep running while parts arrive, so
-//! they are rarely spawned in the middle of an epoch. Between two parts, a pool task offers its
-//! thread to other tasks of the pool, such as those of a transform that uses rayon.
+//! *pool task* is a task of the rayon pool that takes parts in order until the queue stays empty
+//! for about 26 ms. There are never more pool tasks than threads. Pool tasks keep running while
+//! parts arrive, so few are spawned in the middle of an epoch. Between two parts, a pool task
+//! offers its thread to other tasks of the pool, such as those of a transform that uses rayon.
 //!
 //! While a transform waits for its own tasks, rayon may start a pool task of this queue on the same
 //! thread. That task ends immediately, so that no part begins in the middle of a different part.
@@ -39,7 +39,7 @@ struct WorkQueue {
     read_stage: Arc<ReadStage>,
     /// Number of pool tasks that are running or waiting for a thread.
     pool_task_count: AtomicUsize,
-    /// The worker of each thread, created when the thread takes its first part.
+    /// The worker of each thread, created when the thread first fills a part.
     workers: Box<[Mutex<Option<Worker>>]>,
     fill_result_sender: Sender<FillResult>,
     slot_sender: Sender<FreeSlot>,
@@ -54,7 +54,7 @@ pub(crate) struct WorkSender {
 
 impl WorkSender {
     /// Creates a queue for `max_parts` parts, which the threads of `pool` process. The pool tasks
-    /// end once this sender and all its clones have been dropped.
+    /// end once this sender and all its clones have been dropped and the queue is empty.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         read_stage: &Arc<ReadStage>,
@@ -90,7 +90,8 @@ thread_local! {
 }
 
 impl WorkQueue {
-    /// Returns whether the caller may start a pool task.
+    /// Counts a new pool task and returns true. The caller must then start this task. Returns false
+    /// if there are already as many pool tasks as threads.
     fn reserve_pool_task(&self) -> bool {
         let increment = |pool_task_count: usize| (pool_task_count < self.workers.len()).then_some(pool_task_count + 1);
         self.pool_task_count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
@@ -123,8 +124,9 @@ impl WorkQueue {
         IN_POOL_TASK.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for about 26 ms. The wait is
-    /// usually short, and waiting is cheaper than starting a new pool task.
+    /// Returns the next part. Returns `None` if the queue stays empty for about 26 ms, or if it is
+    /// empty and all senders have been dropped. The wait is usually short, and waiting is cheaper
+    /// than starting a new pool task.
     fn next_task(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {

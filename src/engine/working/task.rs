@@ -21,7 +21,7 @@ pub(crate) struct Task {
 pub(crate) struct RedecodeRequest {
     /// Rows of these samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
-    /// A reference to a value that is dropped when the batch is canceled.
+    /// A weak reference to a value that is dropped when the batch is no longer wanted.
     pub(crate) live_token: Weak<()>,
     /// The callback that receives the full slot. It must not block.
     pub(crate) on_done: Arc<dyn Fn(FilledSlot) + Send + Sync>,

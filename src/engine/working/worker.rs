@@ -1,4 +1,4 @@
-//! A worker thread, which fills one part of a batch at a time with its own buffers.
+//! [`Worker`] fills one part of a batch at a time, with its own buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,8 +29,9 @@ use crate::sampler::Entry;
 use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
 
-/// A worker and its buffers, which are reused from sample to sample. Capacity beyond the worker's
-/// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
+/// The buffers of one thread of the pool, which are reused from sample to sample. After each group
+/// of samples, capacity beyond the worker's share of the memory
+/// ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     runtime: Arc<Runtime>,
@@ -54,9 +55,9 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless its run has been canceled. `device_images` selects the
-    /// images that the device decodes. The last worker to finish a part of the batch returns the
-    /// full slot.
+    /// Fills the part of `task`, but skips the remaining rows if its run is canceled.
+    /// `device_images` selects the images that the device decodes. Returns the full slot if this
+    /// was the last part of the batch.
     pub(crate) fn fill_part(
         &mut self,
         task: Task,
@@ -246,8 +247,9 @@ impl Worker {
         self.buffers.trim(share);
     }
 
-    /// Fills as many rows from the front of `rows` as there are buffers, or fewer if the encoded
-    /// samples are large. Returns the time spent waiting for reads, in ns.
+    /// Fills rows from the front of `rows`, as many as can be decoded together, or fewer if the
+    /// encoded samples are large. Removes these rows from `rows`. Returns the time for which reads
+    /// blocked in ns, or 0 if a reader has read the part.
     fn fill_group(
         &mut self,
         part: &mut SlotPart,
@@ -343,7 +345,8 @@ pub(crate) fn memory_after_fill(
     )
 }
 
-/// Returns the number of images that workers have left to the device since the loader was opened.
+/// Fills a slot with the first `sample_count` samples. Returns the number of images that workers
+/// have left to the device since the loader was opened.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,
@@ -357,7 +360,7 @@ pub(crate) fn images_left_to_device(
 }
 
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed.
-/// Returns how many bytes the second decode took from the shared memory.
+/// Returns the largest number of bytes that the second decode took from the shared memory at once.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::FreeSlot) -> usize {
     let runtime = &shared.runtime;
