@@ -59,7 +59,9 @@ impl Image {
     /// [`variant`](crate::sampler::Occurrence::variant) (by default, the epoch), and the name of
     /// the field. To create several views, call [`Loader::views`](crate::Loader::views).
     ///
-    /// Views are not mixed. Annotations such as boxes and masks are not transformed with a view.
+    /// Annotations such as boxes and masks are not transformed with a view. The loader cannot be
+    /// opened if images are mixed, or if the augmentation of a view combines several samples or
+    /// requires boxes.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);

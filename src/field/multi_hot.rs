@@ -17,9 +17,10 @@ use crate::error::{Error, Result};
 /// (N, classes), with 1 for each label of a sample and 0 elsewhere.
 ///
 /// The sample's field lists the labels: text separated by commas (or a different
-/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is either the
-/// name of a class or its index. The augmentation does not change the labels. For batches on a
-/// device, the array is copied to the device unchanged.
+/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. An array without a
+/// header contains i64. In text and JSON, a label is either the name of a class or its index, and
+/// in an array, the index. The augmentation does not change the labels. For batches on a device,
+/// the array is copied to the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
