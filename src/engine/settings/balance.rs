@@ -4,13 +4,14 @@
 //! device is faster. But every part that a worker decodes leaves the device more time for the
 //! consumer's own work. So a worker decodes a part if it can finish long before the consumer needs
 //! the batch, and if the workers have time to spare after copying data for the device. Without
-//! these two conditions, all workers would start decoding at once, and the device would run out of
-//! batches.
+//! these two conditions, all workers would start decoding at once whenever batches are waiting for
+//! the consumer, and the device would run out of batches. As an exception, if no worker has decoded
+//! a part for two seconds, a worker decodes the next part to measure the time.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
 //!
-//! Each decision takes a lock and a few arithmetic operations.
+//! Each decision of [`DecodeOn::Auto`] takes a lock and a few arithmetic operations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,9 @@ pub enum DecodeOn {
     /// Workers decode.
     #[default]
     Cpu,
-    /// The device decodes all images that it supports. Workers decode the other images.
+    /// The device decodes all images that it supports, as far as its buffers and
+    /// [`Loader::decode_share`](crate::Loader::decode_share) permit. Workers decode the other
+    /// images.
     Gpu,
     /// The device decodes the images that it supports and that the workers have no time to decode.
     Auto,
@@ -45,8 +48,8 @@ pub(crate) struct Balance {
 }
 
 /// The state of [`DecodeOn::Auto`]. All times are in ns. Spare time works like a token bucket: it
-/// accumulates as time passes, and each part consumes some. So workers that keep up with the device
-/// decode in the time that is left, and never all at once.
+/// accumulates as time passes, up to a limit, and each part consumes some of it. So the workers
+/// together decode about as much as they have time for after copying data for the device.
 #[derive(Debug)]
 struct AutoState {
     workers: f64,
@@ -65,15 +68,15 @@ struct AutoState {
 }
 
 impl AutoState {
-    /// Usable fraction of the workers' time. The rest is slack for other threads and delays.
+    /// Usable fraction of the workers' time. The remainder is slack for other threads and delays.
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker: about a worker's share of a batch.
     const MAX_SPARE_PARTS: f64 = 4.0;
     /// Minimum time until the batch is needed, as a multiple of the time to decode a part. The
     /// factor exceeds 1 because the last parts of a batch start later than the first.
     const MARGIN: f64 = 2.0;
-    /// While batches on the device wait for the consumer, a worker decodes a part at least this
-    /// often, to update the average decoding time.
+    /// If no worker has decoded a part for this time while batches on the device wait for the
+    /// consumer, a worker decodes the next part, to update the average decoding time.
     const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -109,8 +112,8 @@ impl AutoState {
         *mean = moving_average(*mean, ns);
     }
 
-    /// Returns whether a worker should decode a part of batch `seq`, and deducts the part from the
-    /// spare time. `batches_ahead` is `Balance::batches_ahead`.
+    /// Returns whether a worker should decode a part of batch `seq`, and deducts the estimated time
+    /// for the part from the spare time. `batches_ahead` is `Balance::batches_ahead`.
     fn should_worker_decode(&mut self, seq: u64, batches_ahead: usize, now: Instant) -> bool {
         let new_spare_ns =
             now.saturating_duration_since(self.update_time).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
@@ -153,7 +156,8 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Maximum time for which the budget grows, so that no burst of decoding follows a pause.
+    /// Maximum time for which the budget grows, so that only a short burst of decoding follows a
+    /// pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
     /// Returns whether the device has decoding time left. `device_time` is the total decoding time
@@ -214,7 +218,7 @@ impl Balance {
         }
     }
 
-    /// Returns the average times in which a worker decodes and copies a part.
+    /// Returns the average times in which a worker decodes a part and copies a part, in ns.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn mean_part_times(&self) -> [f64; 2] {
         let auto_state = self.auto_state();
@@ -242,8 +246,8 @@ impl Balance {
         may_decode && self.is_allowed(device_time)
     }
 
-    /// Returns whether the device decodes the very large images of a part that a worker decodes. On
-    /// the worker, a single such image would delay its batch.
+    /// Returns whether the device may decode the very large images of a part that a worker decodes.
+    /// On the worker, a single such image would delay its batch.
     pub(crate) fn may_device_decode_large(&self, device_time: u64) -> bool {
         self.decode_on == DecodeOn::Auto && self.is_allowed(device_time)
     }
@@ -465,7 +469,8 @@ mod tests {
                 );
             }
         }
-        // The simulation is realistic: the simpler rule loses as much as it did on a real device.
+        // The simulation reproduces an observation on a real device: the simpler rule is slower
+        // than the device alone.
         let simple = simulate(PHOTOGRAPHS, 400, &mut WhileBatchesAhead).rate;
         let gpu = simulate(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} with the simpler rule, {gpu} with the device only");

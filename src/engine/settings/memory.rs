@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use super::scratch::ScratchPlan;
 
-/// Maximum memory of a loader, in bytes. Slots and device memory are allocated when the loader is
-/// opened. Workers allocate scratch memory when they need it.
+/// Maximum memory of a loader. All sizes are in bytes. Slots and device memory are allocated when
+/// the loader is opened. Workers allocate scratch memory when they need it.
 ///
-/// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
-/// working memory, which the loader estimates from the image headers
-/// ([`Codec::decode_memory`](crate::decode::Codec::decode_memory)). An image that needs more than a worker's own
-/// share waits until it may use `shared_scratch_bytes`.
+/// Scratch memory contains the encoded bytes and pixels of images in progress, and the decoders'
+/// working memory. The loader estimates the memory of larger images from their headers
+/// ([`Codec::decode_memory`](crate::decode::Codec::decode_memory)), and counts only the pixels of
+/// small ones. An image that needs more than a worker's own share waits until it may use
+/// `shared_scratch_bytes`.
 ///
 /// An image that needs more than all shared memory waits until no other image uses that memory, and
 /// then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to reject such
@@ -32,9 +33,9 @@ pub struct MemoryPlan {
     /// Number of batch buffers (slots) in host memory. If
     /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the maximum number.
     pub slots: usize,
-    /// Number of slots that are currently in use. The other slots are reserved for a larger
-    /// prefetch depth. Unless slots are page-locked, the operating system provides the memory of a
-    /// slot only at its first use.
+    /// Number of slots that the current prefetch depth uses. The other slots are reserved for a
+    /// larger prefetch depth. Unless slots are page-locked, the operating system provides the
+    /// memory of a slot only at its first use.
     pub slots_in_use: usize,
     /// Size of one slot.
     pub slot_bytes: usize,
@@ -48,15 +49,16 @@ pub struct MemoryPlan {
     pub device_slots: usize,
     /// Part of `device_bytes` that holds images before they are converted.
     pub staging_bytes: usize,
-    /// Maximum host memory that workers and readers use in addition to the slots.
+    /// Maximum host memory in addition to the slots: the sum of the parts that the following fields
+    /// describe.
     pub scratch_bytes: usize,
-    /// Part of `scratch_bytes` that each worker owns.
+    /// Scratch memory that each worker owns. `scratch_bytes` includes this size once per worker.
     pub worker_scratch_bytes: usize,
     /// Part of `scratch_bytes` that workers share, for images that exceed a worker's own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
-    /// Each reader may exceed this limit by one sample. A group of samples that is larger than the
-    /// limit is read while no other group is in memory.
+    /// Each reader may exceed this limit by one sample. If a group of samples is larger than the
+    /// limit, it is read while the readers have no other group in memory.
     pub readahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::prefetcher`](crate::source::Source::prefetcher)).

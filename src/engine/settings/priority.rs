@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code)]
 
-/// Increment of the `nice` value. A worker that competes with a different thread for a core runs
-/// about a tenth as long as that thread.
+/// Increment of the `nice` value. A worker that competes for a core with a thread of normal
+/// priority runs about a tenth as long as that thread.
 const NICE: i32 = 10;
 
 /// Lowers the priority of the calling thread on Linux. On other systems, `nice` affects the whole

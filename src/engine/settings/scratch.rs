@@ -1,9 +1,9 @@
 //! Scratch memory of the workers.
 //!
-//! Each worker owns a share (`worker_bytes`), enough for eight typical photographs. A larger image
-//! uses shared memory, which is granted in the order of the requests. An image that needs more than
-//! all shared memory waits until no other image uses any. A worker never waits while it holds
-//! shared memory, so every holder can finish.
+//! Each worker owns a share (`worker_bytes`), enough for eight typical photographs if memory is not
+//! scarce. A larger image uses shared memory, which is granted in the order of the requests. An
+//! image that needs more than all shared memory waits until no other image uses any. A worker never
+//! waits while it holds shared memory, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -84,7 +84,7 @@ impl ScratchPlan {
             .saturating_add(self.source_bytes)
     }
 
-    /// Shrinks the plan, but not below its [minimum](ScratchPlan::min_bytes).
+    /// Shrinks the plan to at most `bytes`, but not below its [minimum](ScratchPlan::min_bytes).
     pub(crate) fn shrink_to(self, bytes: usize) -> Self {
         if self.total_bytes() <= bytes {
             return self;
@@ -107,7 +107,8 @@ impl ScratchPlan {
 /// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Memory for the pixels of images that are decoded together.
+    /// Memory for the pixels of images that are decoded together, and for the decoders' working
+    /// memory.
     pub(crate) decode_bytes: usize,
     /// Memory for the encoded bytes of the current samples.
     pub(crate) encoded_bytes: usize,
@@ -122,7 +123,8 @@ impl Share {
         sample_bytes.saturating_mul(2)
     }
 
-    /// Returns how much shared memory the buffer of a sample needs.
+    /// Returns how many bytes of shared memory the buffer of a sample needs, or 0 if the buffer
+    /// fits into the worker's own share.
     pub(crate) fn excess_buffer_bytes(&self, sample_bytes: usize) -> usize {
         let buffer_bytes = Self::max_buffer_bytes(sample_bytes);
         if buffer_bytes > self.encoded_bytes { buffer_bytes } else { 0 }
@@ -190,8 +192,9 @@ impl Scratch {
         Some(SharedMemory { scratch: self, bytes })
     }
 
-    /// Takes shared memory. Blocks until `bytes` are available or, if `bytes` exceeds the total,
-    /// until no shared memory is in use. The calling thread must not hold any shared memory.
+    /// Takes shared memory. Blocks until all earlier requests have been granted and `bytes` are
+    /// available or, if `bytes` exceeds the total, until no shared memory is in use. The calling
+    /// thread must not hold any shared memory.
     pub(crate) fn take(&self, bytes: usize) -> SharedMemory<'_> {
         let mut queue = self.queue();
         let number = queue.next_number;

@@ -12,12 +12,13 @@ use crate::trace::SchedulerStats;
 
 use super::priority;
 
-/// Maximum number of workers: the core count of the largest machines. It takes a second to start
-/// and stop this many workers, because idle threads search each other's queues for work. Slow
-/// storage does not need more workers, because readers wait for it.
+/// Maximum number of workers: about the core count of the largest machines. It takes a second to
+/// start and stop this many workers, because idle threads search each other's queues for work. Slow
+/// storage does not need more workers, because separate reader threads wait for it.
 pub(crate) const MAX_WORKERS: usize = 768;
 
-/// The range of a setting. Both limits are equal if the user sets a value.
+/// The range of a setting. Both limits are equal if the user sets a value, or if memory permits
+/// only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) min: usize,
@@ -73,12 +74,13 @@ impl Clock {
 #[derive(Default)]
 struct Reserve {
     /// Unused slots. The slot that was returned last is taken first, so that slots which are never
-    /// needed are never touched and cost no memory.
+    /// needed are never touched. In pageable memory, such slots cost nothing.
     slots: Vec<FreeSlot>,
     /// Channel for putting slots into use. `None` before the engine starts.
     slot_sender: Option<Sender<FreeSlot>>,
     slots_in_use: usize,
-    /// Number of extra slots for a consumer that held every batch when it requested the next one.
+    /// Number of slots in use beyond the prefetch depth, for a consumer that held every batch when
+    /// it requested the next one.
     extra_slots: usize,
 }
 
@@ -134,14 +136,15 @@ impl Settings {
         Self::slots_for(self.prefetch())
     }
 
-    /// Returns the number of slots outside the reserve. After a reduction of the depth, this
-    /// exceeds [`slots`](Settings::slots) until the surplus slots have returned.
+    /// Returns the number of slots outside the reserve. This number exceeds
+    /// [`slots`](Settings::slots) by the extra slots and, after a reduction of the depth, by the
+    /// surplus slots that have not returned yet.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().slots_in_use
     }
 
     /// Returns the number of samples in a part: a quarter of a worker's share of the batch, so that
-    /// all workers finish at about the same time, but at most `MAX_GROUP`.
+    /// all workers finish at about the same time, but at least 1 and at most `MAX_GROUP`.
     pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -156,7 +159,7 @@ impl Settings {
         *clock = Clock { start: None, seconds: clock.seconds() };
     }
 
-    /// Returns the total duration of epochs so far.
+    /// Returns the total duration of epochs so far, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.clock().seconds()
     }
@@ -198,7 +201,7 @@ impl Settings {
     }
 
     /// Puts one more slot into use permanently if the consumer holds every slot in use. Does
-    /// nothing if the prefetch depth is fixed.
+    /// nothing if the prefetch depth is fixed or the reserve is empty.
     pub(crate) fn add_slot_if_all_held(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;

@@ -1,19 +1,22 @@
 //! Tunes the prefetch depth while batches are delivered, unless the user has set it.
 //!
-//! Suppose that the consumer waits for one batch while all later batches are complete. Then a slow
-//! sample is blocking delivery, and the workers are idle only because no slot is free. More slots
-//! are certain to help, so the tuner doubles the prefetch depth without a trial.
+//! Suppose that the consumer waits for one batch while all batches prefetched after it are
+//! complete. Then a slow sample is blocking delivery, and the other workers are idle only because
+//! no slot is free. With more slots, they could continue, so the tuner doubles the prefetch depth
+//! without a trial if such waits take at least a tenth of the time.
 //!
-//! In all other cases, the tuner uses hill climbing. It doubles the prefetch depth if workers are
-//! idle because all slots are full, but the consumer still waits. This happens if training steps
-//! vary in duration, if samples vary in cost, or if too few reads are in flight. The tuner does
-//! nothing while the cores are saturated, that is, while the CPU demand is high. CPU demand is the
-//! time that threads ran or waited for a core.
+//! In all other cases, the tuner uses hill climbing. As a trial, it doubles the prefetch depth if
+//! workers are sometimes idle because all slots are full, but the consumer still waits at other
+//! times. This happens if training steps vary in duration, if samples vary in cost, or if too few
+//! reads are in flight. The tuner starts no trial while the cores are saturated, that is, while the
+//! CPU demand is high. CPU demand is the CPU time of the process, plus the time that workers waited
+//! for a core.
 //!
-//! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
-//! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
-//! pause before the next trial. The pause is reset once the rate is no longer between 0.7 and 1.4
-//! times its recent average.
+//! The tuner compares counters over time windows in which batches were delivered. It keeps the new
+//! depth if the trial increases the sample rate enough, and reverts any other trial. Each reverted
+//! trial doubles the pause before the next trial, up to a maximum. The pause is reset if a trial
+//! succeeds, if the depth is raised without a trial, or if the rate is no longer between 0.7 and
+//! 1.4 times its recent average.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -27,7 +30,8 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. In between, only the clock is read.
+/// Minimum time between two reads of the counters during an epoch. In between, only the clock is
+/// read.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
@@ -39,8 +43,8 @@ const MAX_TRIAL_WINDOWS: u32 = 12;
 const MIN_WAIT: f64 = 0.03;
 /// Minimum CPU demand of saturated cores, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
-/// The depth is raised without a trial if the consumer waits for a single batch for at least this
-/// fraction of the time, while all later batches are complete.
+/// The depth is raised without a trial if, for at least this fraction of the time, the consumer
+/// waits for a single batch while all batches prefetched after it are complete.
 const MIN_STRAGGLER_WAIT: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
@@ -55,7 +59,8 @@ struct Sums {
     samples: f64,
     wait_seconds: f64,
     stall_seconds: f64,
-    /// Time in which the requested batch was missing while all later batches were complete.
+    /// Time in which the requested batch was missing while all batches prefetched after it were
+    /// complete.
     straggler_wait_seconds: f64,
     /// Time that the coordinator waited for free slots.
     slot_wait_seconds: f64,
@@ -148,7 +153,8 @@ struct Trial {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
     remaining: u32,
-    /// Length of the last pause. The next one is twice as long.
+    /// Length of the last pause. The next pause is twice as long, within the limits. Both fields
+    /// are in blocks.
     duration: u32,
 }
 
@@ -162,7 +168,7 @@ struct HillClimber {
     window_count: u32,
     trial: Option<Trial>,
     pause: Pause,
-    /// Counters since the last change. Older blocks have less weight.
+    /// Counters of recent blocks at the current depth. Older blocks have less weight.
     baseline: Sums,
 }
 
@@ -206,8 +212,8 @@ impl HillClimber {
         change
     }
 
-    /// Returns `None` to continue the trial, `Some(None)` to keep the depth, and
-    /// `Some(Some(change))` to change it.
+    /// Returns `None` if the block needs more windows, `Some(None)` to keep the depth at the end of
+    /// the block, and `Some(Some(change))` to change it.
     fn decide_trial(&mut self, Trial { change, baseline, min_gain }: Trial) -> Option<Option<Change>> {
         let gain = self.block_sums.rate() / baseline.rate();
         // Before the last window, accept only a clear result, because the consumer may work in

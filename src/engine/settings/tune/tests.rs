@@ -134,9 +134,9 @@ fn load_of_other_programs_does_not_raise_prefetch() {
 }
 
 /// Simulates a loader in which a few samples take far longer than a batch. A slow sample occupies
-/// one worker, while the others go on with later batches as long as slots last.
+/// one worker, while the other workers fill later batches as long as slots are free.
 struct UnevenModel {
-    /// Time of all workers per batch.
+    /// Time in which all workers together fill a batch without a slow sample.
     batch_seconds: f64,
     /// Time of one worker per slow sample.
     slow_seconds: f64,
