@@ -23,20 +23,20 @@ pub(crate) trait BatchedOrder: Send + Sync {
         None
     }
 
-    /// Returns the batch size of each dataset of a mixture. Empty if all
-    /// datasets share one batch size.
+    /// Returns the batch size of each dataset of a mixture, or an empty list for any other order.
     fn dataset_batch_sizes(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Returns the index of a batch's image size, or `None` if all batches have the same size.
+    /// Returns the index of a batch's image size, or `None` if the order does not determine image
+    /// sizes.
     fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
         let _ = (epoch, batch);
         None
     }
 
-    /// Returns the number of samples in the largest batch with image size `size_index`, or 1 if no
-    /// sample has that size. Returns `None` if all batches have the same image size.
+    /// Returns the number of samples in a full batch with image size `size_index`, or 1 if no
+    /// sample has that size. Returns `None` if the order does not determine image sizes.
     fn max_batch_size_of(&self, size_index: usize) -> Option<u64> {
         let _ = size_index;
         None

@@ -21,7 +21,8 @@ use crate::error::{Error, Result};
 /// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
 /// and then the batches. An incomplete batch contains the longest samples and is always last. With
 /// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops a different selection of
-/// the longest samples.
+/// the longest samples. If a loader sets a [budget](crate::Loader::budget), a batch contains
+/// samples of only one bucket, and the last batch of each bucket may be incomplete.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///
@@ -133,11 +134,12 @@ impl Bucketed {
         })
     }
 
-    /// Limits the cost of a global batch, which is its number of samples times the bound of their
-    /// bucket. Samples beyond the last bound count as long as the longest sample. A batch contains
-    /// as many samples of one bucket as fit into `budget`, up to the global batch size. The last
-    /// batch of each bucket may have fewer samples, unless `drops_last` is true. Fails if the
-    /// budget is too small for a single sample.
+    /// Limits the cost of a global batch, which is its number of samples times the cost of a sample
+    /// of their bucket. This cost is the bound of the bucket, the length of the longest sample
+    /// beyond the last bound, or the number of pixels. A batch contains as many samples of one
+    /// bucket as fit into `budget`, up to the global batch size. The last batch of each bucket may
+    /// have fewer samples, unless `drops_last` is true. Fails if the budget is too small for a
+    /// single sample.
     ///
     /// Only a loader can set a budget ([`Loader::budget`](crate::Loader::budget)), because the
     /// sampler in [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a

@@ -17,7 +17,8 @@ use crate::error::{Error, Result, counted};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
-    /// Position in the run, over all ranks, from which the change applies.
+    /// Position in the run, over all ranks, from which the change applies. A mixture applies the
+    /// change from the start of the next round.
     pub(crate) from: u64,
     pub(crate) values: Vec<f64>,
 }
@@ -85,7 +86,7 @@ pub(crate) struct LiveOrder {
     progress: Mutex<ChoiceProgress>,
 }
 
-/// The current run, and the latest batch for which samples have been chosen.
+/// The current run, and the latest batch for which samples have been or are being chosen.
 #[derive(Default)]
 pub(crate) struct ChoiceProgress {
     run: u64,

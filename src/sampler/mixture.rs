@@ -7,7 +7,8 @@
 //! The draws from one source are numbered from the start of the run. This number, called the
 //! *turn*, is the offset of the ticket in the source's range, plus the source's quotas in all
 //! earlier rounds. The turn determines the pass over the source and the position in that pass. The
-//! computation takes constant time and needs no memory per sample.
+//! time of the computation does not depend on the position or the number of samples, and the
+//! computation needs no memory per sample.
 //!
 //! The inverse searches for a sample's next position. Turns increase from round to round but are
 //! shuffled within a round, so the search compares all turns in the first round that contains the
@@ -44,15 +45,17 @@ use crate::error::{Error, Result, counted};
 /// draw counts of any two samples of a source differ by at most 1. If a source has fewer samples
 /// than its draws per round, some samples are repeated before others have appeared. For example,
 /// with two sources of 500 samples and equal proportions, the first 500 draws from one source give
-/// about 320 different samples.
+/// about 325 different samples.
 ///
 /// Augmentation is a function of (seed, pass, sample). A mixture needs no memory per sample, and
-/// finds the sample at any position in constant time.
+/// the time to find the sample at a position does not depend on the position or the number of
+/// samples.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). [`MixtureOptions`] schedules changes to the proportions, and sets the
-/// length of the rounds, which sources are repeated, and whether a batch may contain samples of
-/// several sources.
+/// [`of`](Mixture::of). The two paragraphs above assume samplers that deliver every sample once per
+/// pass, as those of [`new`](Mixture::new) do. [`MixtureOptions`] schedules changes to the
+/// proportions, and sets the length of the rounds, which sources are repeated, and whether a batch
+/// may contain samples of several sources.
 #[derive(Clone)]
 pub struct Mixture {
     components: Arc<[Component]>,
@@ -129,9 +132,11 @@ impl Mixture {
     ///
     /// # Errors
     /// The same errors as for [`of`](Mixture::of). Also fails if an option is invalid, if the
-    /// options contradict each other or the number of sources, if they set
-    /// [`global_batch_sizes`](MixtureOptions::global_batch_sizes), or if an epoch has fewer samples
-    /// than a batch of one source.
+    /// options contradict each other or the number of sources, or if they set
+    /// [`global_batch_sizes`](MixtureOptions::global_batch_sizes). With
+    /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches), also fails if an epoch,
+    /// or a source that is drawn in a [`single_pass`](MixtureOptions::single_pass), has fewer
+    /// samples than a batch.
     pub fn with_options(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>,
         options: &MixtureOptions,
@@ -197,13 +202,15 @@ impl Mixture {
         })
     }
 
-    /// Different seeds shuffle sources of the same length differently.
+    /// Returns a different seed for each source, so that sources of the same length are shuffled
+    /// differently.
     pub(crate) fn source_seed(seed: u64, source: usize) -> u64 {
         mix(seed ^ mix(source as u64))
     }
 
-    /// Sets the number of samples per epoch. Epochs are sections of one infinite sequence, so
-    /// `draws` only changes where each epoch begins.
+    /// Sets the number of samples per epoch. Epochs are consecutive sections of one sequence, so
+    /// `draws` only changes where each epoch begins. Scheduled changes keep the positions that
+    /// [`with_options`](Mixture::with_options) computed from the previous length of an epoch.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.positions_per_epoch = draws;
@@ -251,7 +258,7 @@ impl Mixture {
         self.samples_per_draw[self.source_and_turn(draw).0]
     }
 
-    /// Takes time proportional to the number of draws in a round.
+    /// Takes time proportional to the number of draws in a round, plus the number of sections.
     fn count_samples(&self, draws: Range<u64>) -> u64 {
         let (draws_per_round, mut draw, mut samples) = (self.quotas.draws_per_round, draws.start, 0);
         while draw < draws.end {
@@ -271,8 +278,8 @@ impl Mixture {
         samples
     }
 
-    /// Returns the first position at which sample `index` of source `source` is drawn. `range`
-    /// contains positions of the run, and lies within `section`.
+    /// Returns the first position in `range` at which sample `index` of source `source` is drawn.
+    /// `range` contains positions of the run, and lies within `section`.
     fn find_in_section(&self, section: &Section, source: usize, index: u64, range: (u64, u64)) -> Position {
         let (component, quota, (first, end)) = (&self.components[source], section.quotas[source], range);
         let samples_per_draw = self.samples_per_draw[source];

@@ -7,7 +7,8 @@ use crate::error::{Error, Result, counted};
 const DEFAULT_DRAWS_PER_ROUND: u64 = 10_000;
 /// Default number of batches per round, if each batch has samples of one source only.
 const DEFAULT_BATCHES_PER_ROUND: u64 = 100;
-/// Maximum draws per round. Quotas are computed in `f64`, which is exact up to this limit.
+/// Maximum draws per round, so that the positions of a round fit in 64 bits. Up to this limit,
+/// `f64` represents whole numbers of draws exactly.
 const MAX_DRAWS_PER_ROUND: u64 = 1 << 32;
 /// Maximum global batch size, so that the positions of a round fit in 64 bits.
 const MAX_BATCH_SIZE: usize = u32::MAX as usize;
@@ -126,7 +127,7 @@ impl MixtureOptions {
     ///
     /// A change takes effect at the start of the first [round](MixtureOptions::draws_per_round)
     /// that begins at `start` or later. The changes must be listed in the order in which they
-    /// occur.
+    /// occur, and must not overlap.
     #[must_use]
     pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(start, None, Curve::Linear, proportions)
@@ -134,10 +135,11 @@ impl MixtureOptions {
 
     /// Changes the proportions linearly from one point of the run to another.
     ///
-    /// A ramp has steps of equal length, one per [round](MixtureOptions::draws_per_round) and at most 100.
-    /// Each step uses the proportions at its middle. Proportions are normalized at both
-    /// ends of the ramp. If a source's proportion rounds to no draw in a round, the source is not
-    /// drawn.
+    /// A ramp has one step per [round](MixtureOptions::draws_per_round), but at most 100 steps. The
+    /// steps have the same length, apart from rounding to whole rounds. Each step uses the
+    /// proportions at its middle. A ramp that is shorter than a round has no steps, so the
+    /// proportions change at its end. Proportions are normalized at both ends of the ramp. If a
+    /// source's proportion rounds to no draw in a round, the source is not drawn.
     #[must_use]
     pub fn linear(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.schedule_change(from, Some(until), Curve::Linear, proportions)
@@ -175,12 +177,12 @@ impl MixtureOptions {
         self
     }
 
-    /// Draws each sample of these sources once in the run, instead of repeating the sources.
+    /// Makes one pass over each of these sources in the run, instead of repeating the sources.
     /// `sources` contains their indices in the mixture.
     ///
     /// When one of these sources ends, the other sources are drawn in its place, in their
     /// proportions. After all sources with a proportion above 0 have ended, the epoch in progress
-    /// ends early, and later epochs are empty. With
+    /// ends, and later epochs are empty. With
     /// [`single_dataset_batches`](MixtureOptions::single_dataset_batches), samples that do not fill
     /// a batch of their source are not drawn.
     #[must_use]
@@ -213,7 +215,8 @@ impl MixtureOptions {
     /// The number of batches per epoch is the total number of samples divided by the mean batch
     /// size at the first proportions, rounded down. In the example, the mean size is 0.8 · 64 + 0.2
     /// · 16 = 54.4. Changes to the proportions change the number of samples, but not the number of
-    /// batches. A schedule in samples ([`At::Sample`]) is converted to batches with the proportions
+    /// batches. Only the end of a [`single_pass`](MixtureOptions::single_pass) can make an epoch
+    /// shorter. A schedule in samples ([`At::Sample`]) is converted to batches with the proportions
     /// that apply before the change.
     #[must_use]
     pub fn global_batch_sizes(mut self, sizes: impl IntoIterator<Item = usize>) -> Self {
@@ -221,7 +224,7 @@ impl MixtureOptions {
         self
     }
 
-    /// Empty if all sources have the same batch size.
+    /// Empty unless [`global_batch_sizes`](Self::global_batch_sizes) has been called.
     pub(crate) fn batch_sizes(&self) -> &[usize] {
         &self.global_batch_sizes
     }
@@ -255,8 +258,8 @@ impl MixtureOptions {
         Ok(sizes.iter().map(|size| *size as u64).collect())
     }
 
-    /// Returns the number of draws after which each source ends. `draws` contains the draws in one
-    /// pass over each source.
+    /// Returns the number of draws after which each source ends, or `u64::MAX` for sources that are
+    /// repeated. `draws` contains the draws in one pass over each source.
     pub(super) fn max_draws(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.single_pass.iter().find(|source| **source >= sources) {

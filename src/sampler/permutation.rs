@@ -10,10 +10,12 @@ use super::{Occurrence, Position, Sampler};
 /// epoch.
 ///
 /// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
-/// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values.
+/// (Luby and Rackoff, 1988) over the smallest even number of bits, at least two, that can represent
+/// `len` values.
 /// The network is applied until the result is less than `len` (cycle walking: Black and Rogaway,
 /// "Ciphers with arbitrary finite domains", 2002), fewer than four times on average. The sampler
-/// needs no memory, and finding the sample at position 10^12 takes no longer than at position 0.
+/// needs no memory per sample, and finding the sample at position 10^12 takes no longer on average
+/// than at position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -50,8 +52,9 @@ impl Sampler for Shuffled {
     }
 }
 
-/// Returns the key for an epoch. The keys of different (seed, epoch) pairs are unrelated, so that
-/// the network's round keys do not overlap.
+/// Returns the key for an epoch. The round keys of the network are hashes of consecutive numbers
+/// that start at this key. Hashing (seed, epoch) spreads the keys, so that the round keys of
+/// different epochs are unlikely to overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }

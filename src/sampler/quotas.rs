@@ -18,8 +18,8 @@ pub(super) struct Quotas {
 #[derive(Debug, Clone)]
 pub(super) struct Section {
     pub(super) first_round: u64,
-    /// Number of draws per round. It is less than a full round if all sources run out in this
-    /// section, and 0 after the end of the run.
+    /// Number of draws per round. It is less than a full round if all sources with a proportion
+    /// above 0 run out in this section, and 0 after the end of the run.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }
@@ -56,7 +56,7 @@ impl Quotas {
 
     pub(super) fn set_proportions(&mut self, round: u64, proportions: &[f64]) {
         if round > 0 && self.sections[self.section_index(round - 1)].draws < self.draws_per_round {
-            // All sources have run out before this round.
+            // The run has ended before this round.
             return;
         }
         let section = &self.sections[self.section_index(round)];
@@ -69,7 +69,7 @@ impl Quotas {
         self.add_sections(round, draws_before, proportions);
     }
 
-    /// Returns `None` if the number is unlimited.
+    /// Returns the number of draws in the whole run, or `None` if the number is unlimited.
     pub(super) fn total_draws(&self) -> Option<u64> {
         let last = self.sections.last().filter(|last| last.draws == 0)?;
         Some(last.quotas.iter().map(|quota| quota.draws_before).sum())

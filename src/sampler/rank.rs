@@ -105,7 +105,8 @@ impl Rank {
     /// - For the first launcher with variables, only one of the rank and the world size is set, the
     ///   rank is not less than the world size, or one of these numbers or the local rank is not a
     ///   number. (An invalid number of local processes is ignored.)
-    /// - The process is the batch script of several SLURM tasks.
+    /// - The process is the batch script of several SLURM tasks, and neither torchrun nor Open MPI
+    ///   has set its variables.
     /// - A later launcher contradicts the first one by reporting a rank above 0 and a larger world
     ///   size.
     pub fn from_env() -> Result<Option<Self>> {
@@ -140,6 +141,8 @@ impl Rank {
     }
 
     /// Returns the ranks on this machine, assuming that its processes are numbered consecutively.
+    /// If the number of local processes is unknown or contradicts the local rank, returns only this
+    /// rank.
     pub(crate) fn machine_ranks(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local_rank = self.local_rank.unwrap_or(self.rank % ranks);

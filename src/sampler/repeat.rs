@@ -7,7 +7,8 @@ use crate::error::Result;
 /// A sampler that combines several passes into one epoch. Epoch e consists of `passes` epochs of the
 /// inner sampler, starting with epoch `e * passes`.
 ///
-/// Each sample has the same random numbers as in the inner sampler. A batch may span two passes.
+/// Each sample has the same random numbers as in the inner sampler. A batch may contain samples of
+/// several passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Repeat<O> {
     inner: O,

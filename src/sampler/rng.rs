@@ -45,13 +45,13 @@ impl Rng {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Returns a uniform number in [low, high).
+    /// Returns a uniform number from `low` to `high`. Only rounding can produce `high` itself.
     pub fn range(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Returns a uniform number in `0..n`, by multiply-shift (Lemire 2019) without rejection, so
-    /// the bias is up to `n / 2^64`. `n` must not be 0.
+    /// Returns a uniform number in `0..n`, by multiply-shift (Lemire 2019) without rejection. The
+    /// relative bias is up to `n / 2^64`. `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }

@@ -1,8 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure, so every rank computes its share without communication. For the cache
-//! for object stores, `Schedule::next_batch_of_sample` finds the batch in which a sample is read
-//! next, without scanning the epoch.
+//! The results depend only on the order, the options and the rank, so every rank computes its share
+//! without communication. For the cache for object stores, `Schedule::next_batch_of_sample` finds
+//! the batch in which a sample is read next, without scanning the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
     /// The same object as `order`, if the program may change the order.
     live_order: Option<Arc<LiveOrder>>,
-    /// The same object as `order`, if the order determines the number of samples in each batch.
+    /// The batches of `order`, if the order determines the number of samples in each batch. This is
+    /// `order` itself, or the sampler that a subset in `order` wraps.
     batched_order: Option<Arc<dyn BatchedOrder>>,
     /// The global batch size, or its maximum if the order determines the batches.
     batch_size: u64,
@@ -78,7 +79,8 @@ impl Schedule {
         self
     }
 
-    /// Lets the order determine the batches. `batched_order` must be the same object as the order.
+    /// Lets the order determine the batches. `batched_order` must be the order itself, or the
+    /// sampler with the same positions that the order wraps.
     pub(crate) fn with_batched_order(mut self, batched_order: Option<Arc<dyn BatchedOrder>>) -> Self {
         self.batched_order = batched_order;
         self
@@ -134,7 +136,7 @@ impl Schedule {
         }
     }
 
-    /// Counts the samples of all ranks.
+    /// Returns the number of samples of all ranks in an epoch, without padding.
     pub(crate) fn sample_count(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batched_order {
             return batches.sample_count(epoch);

@@ -58,8 +58,8 @@ pub fn split_stratified<const N: usize>(
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // The rounding errors of a class carry over to the next class. The total sizes of the parts are
-    // therefore correct even if the classes are small.
+    // The rounding errors of a class carry over to the next class. The total sizes of the parts
+    // therefore stay close to the fractions even if the classes are small.
     let mut rounding_errors = [0.0; N];
     for (label, samples) in classes {
         let len = samples.len() as u64;

@@ -21,13 +21,13 @@ pub struct Subset<O> {
     /// For each position in `indices`, the number of earlier positions with the same sample. Empty
     /// if no sample is listed twice.
     copy_numbers: Arc<[u32]>,
-    /// Positions in `indices`, sorted by sample. Computed when first needed.
+    /// Positions in `indices`, sorted by sample. Computed by the first call of `position`.
     positions: OnceLock<Box<[u64]>>,
 }
 
 impl<O: Sampler> Subset<O> {
     /// Creates a sampler over the samples `indices`. `inner` must return only positions below the
-    /// length of the list; the sampler panics if it returns a larger one.
+    /// length of the list. If `inner` returns any other position, this sampler panics.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.

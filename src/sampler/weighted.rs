@@ -15,7 +15,7 @@ use crate::error::{Error, Result, counted};
 /// (Walker, 1977), with a table built as in Vose, "A linear algorithm for generating random numbers
 /// with a given distribution", 1991. A draw takes one lookup in the table, which uses 16 bytes per
 /// sample. If a sample is drawn several times, it is augmented differently each time. Draws with
-/// replacement have no constant-time inverse, so [`position`](Sampler::position) is
+/// replacement have no constant-time inverse, so [`position`](Sampler::position) returns
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
@@ -114,8 +114,8 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// Returns the alias table at a position. If its weights are no longer known, panics with an
-    /// [`Error`](crate::Error) as the payload, without calling the panic hook.
+    /// Returns the alias table at a position. If the weights of this position are no longer stored,
+    /// panics with an [`Error`](crate::Error) as the payload, without calling the panic hook.
     fn cells_at(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([table], 0) = (&self.tables[..], self.known_from) {
             return &table.cells;

@@ -2,9 +2,9 @@
 //!
 //! One keyed permutation shuffles the blocks of the source, and one per window shuffles the samples
 //! of the window. A position is mapped to a window, and then to a sample in the window's blocks, in
-//! constant time and without memory. The last block of the source may be shorter than the others.
-//! Its position changes from epoch to epoch, so every computation of lengths accounts for it
-//! (`Segments`).
+//! constant time and without memory per sample. The last block of the source may be shorter than
+//! the others. Its position changes from epoch to epoch, so every computation of lengths accounts
+//! for it (`Segments`).
 
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
@@ -20,8 +20,9 @@ use super::{Position, Sampler};
 /// device. (LMDB is opened without read-ahead.)
 ///
 /// Every sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The sampler needs no
-/// memory, finds the sample at a position in constant time, and does not depend on the number of
-/// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
+/// memory per sample, finds the sample at a position in constant time, and does not depend on the
+/// number of ranks. If the ranks run on several machines, each machine reads only some samples of
+/// each block.
 ///
 /// If a batch lies within one window, its samples come from at most as many unrelated regions as
 /// the window has blocks: up to 64 by default. If a dataset is sorted by class, the class counts of
@@ -46,16 +47,18 @@ impl Windowed {
         Self::with_block(len, seed, window, window.div_ceil(DEFAULT_BLOCKS_PER_WINDOW))
     }
 
-    /// Creates a sampler with blocks of `block` samples; see [`new`](Windowed::new). `window` is
-    /// rounded up to a multiple of `block`.
+    /// Creates a sampler with blocks of `block` samples; see [`new`](Windowed::new). `window` and
+    /// `block` are limited to the size of the source. `window` is then rounded up to a multiple of
+    /// `block`.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
         Windowed { len, seed, block_len: block, blocks_per_window: window.min(len).div_ceil(block).max(1) }
     }
 }
 
-/// The windows of an epoch, or the blocks of a window. All have the same length, except for the one
-/// that contains the short block of the source.
+/// The windows of an epoch, or the blocks of a window. All have the same length, with two
+/// exceptions: the one that contains the short block of the source, and the last window of an
+/// epoch, which may have fewer blocks.
 struct Segments {
     /// Number of samples per window or block.
     len: u64,
@@ -217,7 +220,8 @@ mod tests {
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Returns a batch's mean chi-square of class counts. For independent draws, it is 9.
+        // Returns the mean over all batches of the chi-square of the class counts. For independent
+        // draws, the mean is 9.
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
