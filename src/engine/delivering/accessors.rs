@@ -41,13 +41,13 @@ impl<B> Batches<B> {
         self.shared().schedule.sample_count(epoch)
     }
 
-    /// Returns the class names, indexed by label, if the source provides them.
+    /// Returns the class names, indexed by label. The result is empty if the source provides none.
     pub fn classes(&self) -> &[String] {
         self.shared().recipe.source.classes()
     }
 
-    /// Returns the dataset's own ID for each class, indexed by label; see
-    /// [`Source::category_ids`](crate::source::Source::category_ids).
+    /// Returns the dataset's own ID for each class, indexed by label, or an empty list if classes
+    /// have no IDs; see [`Source::category_ids`](crate::source::Source::category_ids).
     pub fn category_ids(&self) -> Vec<i64> {
         self.shared().recipe.source.category_ids()
     }

@@ -97,7 +97,8 @@ impl<B> Batches<B> {
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
     /// the saved batch for the saved epoch of a [resumed](crate::Loader::resume) loader. Returns
-    /// `None` for epochs before the saved epoch, until the saved epoch or a later one has begun.
+    /// `None` for epochs before the saved epoch, until the saved epoch or a later one has begun, or
+    /// [`epoch_from`](Batches::epoch_from) has been called.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let start = self.resume_start;
         match epoch.cmp(&start.epoch) {
@@ -139,7 +140,8 @@ impl<B> Batches<B> {
     }
 
     /// Returns the number of batches that the epoch in progress has not delivered yet, or 0 after
-    /// an error that ends the epoch. A failed batch counts until the next batch is requested.
+    /// an error that ends the epoch. A failed batch counts until the next batch is requested. If
+    /// the epoch cannot begin, the number is 1 until the error has been returned.
     pub fn remaining(&self) -> u64 {
         self.batches_left
     }
@@ -156,7 +158,8 @@ impl<B> Batches<B> {
     }
 
     /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. Returns
-    /// the index of the first batch.
+    /// the index of the first batch. If the epoch cannot begin, the next request for a batch
+    /// returns the error.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let batch_count = match state::count_batches(&self.shared().schedule, epoch)
@@ -430,10 +433,11 @@ impl<B> Batches<B> {
     }
 
     /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
-    /// the first batch that was not delivered. A batch is delivered when `next_interruptible`
-    /// returns it, so save the checkpoint together with the model that was trained on that batch.
+    /// the first batch that was not delivered. A batch is delivered when the iterator or
+    /// `next_interruptible` returns it, so save the checkpoint together with the model that was
+    /// trained on that batch.
     ///
-    /// The first call reads the keys of eight samples, and later calls read nothing. Inside an
+    /// The first call reads the keys of eight samples, and later calls read no samples. Inside an
     /// epoch, call `epoch.checkpoint()`, because an [`Epoch`](crate::Epoch) dereferences to its
     /// loader.
     pub fn checkpoint(&self) -> Checkpoint {

@@ -31,9 +31,9 @@ impl<B> Batches<B> {
     /// The change takes effect at the start of the first
     /// [round](crate::sampler::MixtureOptions::draws_per_round) that begins after at least
     /// `after_batches` further batches. Neither the prefetch depth nor the number of ranks affects
-    /// this point. If batches after this point have been prepared, or if the source itself
+    /// this point. If batches from this point on have been prepared, or if the source itself
     /// prefetches, all prepared batches are dropped and prepared again. The change replaces the
-    /// remaining schedule, and all earlier changes that have not taken effect yet.
+    /// remaining schedule, and all earlier changes that would take effect at this point or later.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -49,8 +49,8 @@ impl<B> Batches<B> {
     }
 
     /// Changes the [weights](crate::Loader::weights) of the samples during the run. Pass one weight
-    /// for each sample of the source. Returns the index of the first batch that is drawn with the
-    /// new weights.
+    /// for each sample of the source. Returns the index of the first batch that contains samples
+    /// drawn with the new weights.
     ///
     /// The change takes effect after `after_batches` further batches. If later batches have been
     /// prepared, or if the source itself prefetches, all prepared batches are dropped and prepared

@@ -33,8 +33,8 @@ const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct EngineConfig {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch, and replaces the schedule. A failed sample is
-    /// then reported in its batch, and does not fail the batch.
+    /// If set, chooses the samples of each batch instead of the schedule. A failed sample is then
+    /// reported in its batch, and does not fail the batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     /// How long the consumer may wait for a batch while its own batches occupy every slot.
     pub(crate) timeout: Duration,
@@ -62,10 +62,11 @@ pub(crate) struct Engine<B> {
     next_seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged_wait: Duration,
-    /// When at least `prefetch` later batches became full while the consumer was waiting for the
-    /// next batch, or `None` if this has not happened.
+    /// Time from which at least `prefetch` later batches were full while the consumer was waiting
+    /// for the next batch, or `None` if this has not happened.
     straggler_wait_start: Option<Instant>,
-    /// If set, replaces the schedule. [`BatchSampler::fill`] may block the coordinator thread.
+    /// If set, chooses the samples instead of the schedule. [`BatchSampler::fill`] may block the
+    /// coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
@@ -73,7 +74,8 @@ pub(crate) struct Engine<B> {
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work_sender: Option<WorkSender>,
     read_stage: Arc<ReadStage>,
-    /// Error of a thread that panicked. The work of the thread is lost, so every later batch fails.
+    /// Error of a thread that panicked. A slot of the thread may be lost, so every later batch
+    /// fails.
     thread_error: Option<Error>,
     // Declared last: dropping the pool joins the workers, which end only after all other handles to
     // the pool have been dropped.
@@ -132,11 +134,12 @@ impl<B> Engine<B> {
         let EngineConfig { shared, batch_sampler, timeout, .. } = config;
         let (shared, slot_count) = (Arc::new(shared), slots.len());
         let settings = shared.runtime.settings.clone();
-        // Each bounded channel has room for all items that can exist at once, so no send blocks.
+        // Each bounded channel has capacity for all items that can exist at once, so no send
+        // blocks.
         let (run_sender, run_receiver) = unbounded();
         let (slot_sender, slot_receiver) = bounded(slot_count);
-        // `fill_results` has room for every slot, two end-of-run messages (of the current run and
-        // of a canceled one), and a panic message from each worker and from the coordinator.
+        // `fill_results` has capacity for every slot, two end-of-run messages (of the current run
+        // and of a canceled one), and a panic message from each worker and from the coordinator.
         let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
@@ -201,8 +204,9 @@ impl<B> Engine<B> {
         (seq % self.arrivals.len() as u64) as usize
     }
 
-    /// Returns an error if the consumer holds all slots after the timeout, if a capture prevents
-    /// the keeper from releasing the other slots, or if the keeper fails. Logs long waits.
+    /// Returns an error if the consumer holds all slots after the timeout, if a CUDA graph capture
+    /// prevents the keeper from releasing the other slots, or if the keeper fails. Logs long waits.
+    /// `waited` is how long the consumer has been waiting for the batch.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let batch = self.next_batch.map_or(0, |batch| batch.batch);
         let (consumer_slots, keeper) =

@@ -22,19 +22,22 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// For given data and options, the order of the samples and every pixel depend only on the seed
-    /// and on `epoch`. Dropping the iterator early ends the epoch and discards the prefetched
-    /// batches.
+    /// and on `epoch`, unless the program changes the order during the run
+    /// ([`set_mixture`](Batches::set_mixture), [`set_weights`](Batches::set_weights)) or custom
+    /// code depends on other state. Dropping the iterator early ends the epoch and discards the
+    /// prefetched batches.
     ///
     /// While the last batches of an epoch are in flight, workers use free slots to prepare the
-    /// first batches of the next epoch, so there is no gap between epochs. If the program begins
-    /// the epoch that it has most recently finished, workers prepare that epoch again instead, or
-    /// nothing if the source itself prefetches. The prepared batches are discarded if the program
-    /// requests a different epoch.
+    /// first batches of the next epoch, so there is usually no gap between epochs. If the program
+    /// begins the epoch that it has most recently finished, workers prepare that epoch again
+    /// instead, or nothing if the source itself prefetches. The prepared batches are discarded if
+    /// the program then requests different batches, or if the data has changed.
     /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves new and resumed runs. All epochs are
-    /// complete again once the saved epoch or a later one has begun.
+    /// complete again once the saved epoch or a later one has begun, or
+    /// [`epoch_from`](Batches::epoch_from) has been called.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         self.begin(epoch);
         Epoch { batches: self }
@@ -51,9 +54,10 @@ impl<B> Batches<B> {
 ///
 /// After some errors, a program can continue to iterate:
 ///
-/// - **A bad sample** makes its batch fail. The next item is the following batch. Until the program
-///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so that a
-///   run that ends at the error resumes there.
+/// - **A bad sample** makes its batch fail, unless [`OnError::Skip`](crate::OnError::Skip) replaces
+///   it. The next item is the following batch. Until the program requests that item, the
+///   [checkpoint](Batches::checkpoint) stays at the failed batch, so that a run that ends at the
+///   error resumes there.
 /// - **The [timeout](crate::Loader::held_batches_timeout)** expires if the consumer holds every
 ///   batch. The program can drop some batches and then request the same batch again.
 /// - **[`ErrorKind::Capturing`]** is returned while the stream is being captured into a CUDA graph.

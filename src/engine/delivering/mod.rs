@@ -1,7 +1,8 @@
 //! Delivers full slots to the program as batches.
 //!
 //! Full slots arrive from the workers in any order, and the program receives them in the order of
-//! the epoch. Dropping a batch returns its slot to the coordinator.
+//! the epoch. Once a batch has been dropped, or uploaded to a device, its slot returns to the
+//! coordinator.
 
 mod accessors;
 mod batches;

@@ -35,7 +35,8 @@ impl<B> Batches<B> {
     }
 
     /// Like [`replay`](Batches::replay), but calls `idle` before each wait, like
-    /// [`next_interruptible`](Batches::next_interruptible). Returns `None` if `idle` does.
+    /// [`next_interruptible`](Batches::next_interruptible). Returns `Ok(None)` if `idle` returns
+    /// `None`.
     ///
     /// # Errors
     /// See [`replay`](Batches::replay).

@@ -53,25 +53,27 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
 ///   the cause, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for the row.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
-///   While the device decodes one request, workers prepare the next. Responses come in the order of
-///   the requests.
+///   While the device decodes one request, workers prepare the next. Batches become ready in the
+///   order of the requests.
 /// - **Asynchronous requests.** [`submit`](Decoder::submit) immediately returns a [`Pending`],
 ///   which you can `wait` for or await as a future. Dropping the [`Pending`] cancels the request.
 /// - **Overload.** Once [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued,
 ///   further ones are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image larger
 ///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting
 ///   other images, and its bytes are freed immediately.
-/// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only the
-///   thread that receives the response uses that stream, to make it wait for the batch.
+/// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only your
+///   threads use that stream: the thread that receives a response makes the stream wait for the
+///   batch, and the thread that drops the batch records an event in it.
 /// - **Memory** for batches is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
-///   until it has responded. [`max_in_flight`](crate::DecoderBuilder::max_in_flight) sets the
-///   number of requests in flight, 3 by default. At most `max_in_flight` + 1 batches can exist at
-///   once on a device (`max_in_flight` + 2 in host memory), and a response counts until you have
-///   received and dropped it. At that limit, further requests wait, and fail after
+///   until it has responded or the request is canceled.
+///   [`max_in_flight`](crate::DecoderBuilder::max_in_flight) sets the number of requests in flight,
+///   3 by default. At most `max_in_flight` + 1 batches can exist at once on a device
+///   (`max_in_flight` + 2 in host memory), and a response counts until you have received and
+///   dropped it. At that limit, further requests wait, and fail after
 ///   [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout). So receive responses
 ///   roughly in the order of the requests, and copy batches that you want to keep.
-/// - **Large images** are decoded on the device as long as all images of a request fit into the
+/// - **Large images** are decoded on the device only while the images of a request fit into the
 ///   device buffer. This buffer holds 16,384 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 524,288 blocks (a photograph
 ///   of 12 megapixels has 281,250 if its chroma is subsampled by 2 in both directions). Workers
@@ -85,8 +87,8 @@ pub struct Decoder<B> {
     handle: LoaderHandle,
     memory_plan: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// The receiving thread calls this function with each batch. The function may use the user's
-    /// stream.
+    /// The thread that receives a response calls this function with the batch. The function may use
+    /// the user's stream.
     on_receive: fn(&B) -> Result<()>,
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
@@ -121,10 +123,9 @@ impl<B: Send + 'static> Decoder<B> {
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
     ///
-    /// # Errors
-    /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error. If the
-    /// stream may be captured during the call, use [`submit`](Decoder::submit): its response can
-    /// still be received after the capture.
+    /// # Errors See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error.
+    /// If the stream may be captured during the call, use [`submit`](Decoder::submit): the response
+    /// can still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -132,7 +133,8 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(images)?.wait()
     }
 
-    /// Queues a request to decode `images`, without waiting. Dropping the [`Pending`] cancels it.
+    /// Queues a request to decode `images`, without waiting. Dropping the [`Pending`] cancels the
+    /// request.
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {
@@ -235,8 +237,8 @@ impl<B> fmt::Debug for Decoder<B> {
 }
 
 /// The pending response of a [`Decoder`], a batch that can be received once. A `Pending` is also a
-/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can still
-/// be received, so await `&mut pending` if the stream may be captured.
+/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can usually
+/// still be received, so await `&mut pending` if the stream may be captured.
 ///
 /// Dropping this value cancels the request. Images that are already being decoded are finished.
 #[must_use = "dropping it cancels the request"]
@@ -251,12 +253,13 @@ pub struct Pending<B> {
 impl<B> Pending<B> {
     /// Waits for the batch. Makes the decoder's stream wait until a device batch is ready.
     ///
-    /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program has held all of the
-    /// decoder's batches for longer than
-    /// [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout).
+    /// # Errors [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the request has waited for
+    /// longer than [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout), and the
+    /// program holds all of the decoder's batches.
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
-    /// captured into a CUDA graph. The batch is not lost: wait again after the capture.
+    /// captured into a CUDA graph. The batch is not lost: wait again after the capture. However, if
+    /// a capture prevents the reuse of batches that the program has dropped, a request that has
+    /// waited for longer than the timeout fails with this kind, and its batch is lost.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
     /// the decoder was dropped or [closed](Decoder::close) before it decoded the batch, or if

@@ -23,8 +23,8 @@ const BATCHES_AHEAD: usize = 2;
 /// Any thread can submit a request, together with a value of type `T`, such as the sender of a
 /// channel for the response. One of your threads receives the batches from
 /// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order of
-/// submission. It is decoded once it is full, or once `max_delay` has passed since its first
-/// request.
+/// submission. It is sent to the decoder once it is full, once the next request does not fit, or
+/// once `max_delay` has passed since its first request was submitted.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -58,12 +58,12 @@ const BATCHES_AHEAD: usize = 2;
 /// ```
 ///
 /// - **Bad images.** A bad image does not affect other images, even of the same request.
-/// - **Overload.** Up to three batches are decoded ahead of the consumer, and further requests are
-///   queued. Requests fail with [`ErrorKind::Busy`] while the queue contains
+/// - **Overload.** Up to three batches are sent to the decoder ahead of the consumer. Meanwhile,
+///   further requests are queued. Requests fail with [`ErrorKind::Busy`] while the queue contains
 ///   [`max_queued`](crate::DecoderBuilder::max_queued) requests.
-/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image larger
-///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes are
-///   freed immediately.
+/// - **Memory.** The bytes of a request stay in memory until its batch is decoded or canceled. An
+///   image larger than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its
+///   bytes are freed immediately.
 /// - **Closing.** Dropping the dynamic batcher drops all requests that `next` has not returned, but
 ///   leaves the decoder open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
 pub struct DynamicBatcher<B, T> {
@@ -87,8 +87,10 @@ pub struct DynamicBatch<B, T> {
 impl<B: Send + 'static> Decoder<B> {
     /// Starts a [`DynamicBatcher`], which combines the images of several requests into batches.
     ///
-    /// A batch is decoded once it has [`max_batch`](Decoder::max_batch) images, once the next
-    /// request does not fit, or once `max_delay` has passed since its first request was submitted.
+    /// A batch is sent to the decoder once it has [`max_batch`](Decoder::max_batch) images, once
+    /// the next request does not fit, once `max_delay` has passed since its first request was
+    /// submitted, or once the dynamic batcher is closed. While three batches are ahead of the
+    /// consumer, the next batch waits.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
@@ -127,15 +129,17 @@ impl<B, T> DynamicBatcher<B, T> {
         self.queue.push(images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect(), value)
     }
 
-    /// Cancels a request, and returns its value, or `None` if it is already part of a batch.
+    /// Cancels a queued request, and returns its value. Returns `None` if the request is already
+    /// part of a batch or has been canceled.
     pub fn cancel(&self, request: u64) -> Option<T> {
         check_process("decoder", self.process).ok()?;
         self.queue.remove(request)
     }
 
     /// Waits for the next batch, which may still be decoding. Returns `None` after
-    /// [`close`](DynamicBatcher::close), once all batches have been returned. Several threads may
-    /// call this method, and each call returns a different batch.
+    /// [`close`](DynamicBatcher::close), once all batches have been returned, and in a process
+    /// other than the one that opened the decoder. Several threads may call this method, and each
+    /// call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()

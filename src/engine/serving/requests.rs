@@ -41,8 +41,8 @@ impl Limits {
             return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {max_images}")));
         }
         let checked_images = images.into_iter().map(|image| {
-            // `as_ref` is user code. Ignore a panic here. It occurs again when the image is read,
-            // and then fails the image.
+            // `as_ref` is user code. Ignore a panic here: if `as_ref` panics again when the image
+            // is read, only this image fails.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.max_image_bytes => Image::TooLarge(bytes),
                 _ => Image::Bytes(image),
@@ -145,8 +145,8 @@ impl<B> Requests<B> {
         Ok(self.push(state, images))
     }
 
-    /// Queues a dynamic batch even if the queue is full, because the dynamic batcher bounds its own
-    /// queue.
+    /// Queues a dynamic batch even if the queue is full, because the dynamic batcher limits the
+    /// number of its own requests.
     pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Response<B>>) {
         self.push(self.state(), images)
     }
@@ -202,8 +202,9 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited for at least the timeout, with `cause`. If `cause` is
-    /// itself a timeout, the error says instead that the program holds all `capacity` batches.
+    /// Fails the requests that have waited for at least the timeout. The errors have the kind and
+    /// the text of `cause`. If `cause` is itself a timeout, the text says instead that the program
+    /// holds all `capacity` batches.
     pub(crate) fn fail_late_requests(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.submit_time.elapsed() >= self.limits.timeout;
         let mut late_requests = Vec::new();
@@ -231,8 +232,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Begins a run with the requests that had begun in the previous run. Returns its epoch and the
-    /// index of its first batch.
+    /// Begins a run with the requests that had begun in the previous run, except for canceled and
+    /// failed ones. Returns its epoch and the index of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;

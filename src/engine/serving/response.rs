@@ -34,7 +34,8 @@ impl<B> State<B> {
         matches!(self.response, ResponseState::Pending)
     }
 
-    /// Takes the response, which must have been set. If `on_batch` fails, the batch is not taken.
+    /// Takes the response, which must not be pending. If `on_batch` fails, the batch is not taken.
+    /// Returns an error if the response has already been taken.
     fn take(&mut self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let ResponseState::Ready(Ok(batch)) = &self.response {
             on_batch(batch)?;

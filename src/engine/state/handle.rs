@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) position: Mutex<BatchIndex>,
     /// Read when the first checkpoint is created.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// True if a change of the sample order affects prepared batches.
+    /// True if the sample order has changed and prepared batches may be outdated.
     is_outdated: AtomicBool,
 }
 
@@ -62,8 +62,8 @@ impl Shared {
         self.is_outdated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether prepared batches are outdated, and resets the flag. If it was set, the
-    /// caller must drop them.
+    /// Returns whether prepared batches may be outdated, and resets the flag. If the result is
+    /// true, the caller must drop these batches.
     pub(crate) fn take_outdated(&self) -> bool {
         self.is_outdated.swap(false, Ordering::Relaxed)
     }
@@ -80,7 +80,8 @@ impl Shared {
         *self.lock_position() = position;
     }
 
-    /// Records the failed samples of a batch, just before the program receives the batch.
+    /// Records the failed samples of a batch, just before the program receives the batch. Does
+    /// nothing unless the policy is [`OnError::Skip`].
     ///
     /// # Errors
     /// If more samples have failed than [`OnError::Skip`] allows, or if a sample failed because the
@@ -200,7 +201,7 @@ impl LoaderHandle {
     ///
     /// `id` is a source index, as in [`BatchInfo::ids`](crate::BatchInfo::ids). The calling thread
     /// reads the sample, possibly while batches are delivered. Transient errors are retried, as in
-    /// workers.
+    /// workers, so `take` may be called more than once.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the source has no sample `id`. If the source or `take` fails, the

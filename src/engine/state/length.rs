@@ -9,8 +9,8 @@ pub(crate) fn count_batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
         .map_err(|e| panicked(e, || format!("the sampler panicked while computing the length of epoch {epoch}")))
 }
 
-/// Returns an error if epoch 0 has no batches. Without this check, the run would end immediately
-/// without an error message.
+/// Returns an error if epoch 0 has no batches, or if the sampler panics. Without this check, an
+/// epoch without batches would end immediately, without an error message.
 pub(crate) fn check_not_empty(schedule: &Schedule) -> Result<()> {
     if count_batches(schedule, 0)? > 0 {
         return Ok(());

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 
 /// Returns an error if the current process is not `process`, which opened `what`. A forked child
-/// has no worker threads, and locks that the parent held at `fork` stay locked in the child.
+/// has no worker threads, and locks that other threads of the parent held at `fork` stay locked in
+/// the child.
 pub(crate) fn check_process(what: &str, process: u32) -> Result<()> {
     let current = std::process::id();
     if current == process {

@@ -1,8 +1,10 @@
 //! Checkpoints.
 //!
-//! A checkpoint is a position in a run, and enough data to detect a loader that would continue with
-//! different batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred
-//! entries of the sample order. So checking a checkpoint reads only the keys of eight samples.
+//! A checkpoint is a position in a run, and data to detect most loaders that would continue with
+//! different batches: the seed, some sizes, the augmentations, the keys of a few samples, and a
+//! hash of a few hundred entries of the sample order. So checking a checkpoint reads only the keys
+//! of eight samples. If the program has changed the order, the checkpoint also contains the history
+//! of changes.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -44,8 +46,9 @@ const POSITIONS: u64 = 256;
 /// - the augmentation steps of an image field or dataset, unless
 ///   [`any_augment`](Checkpoint::any_augment) was called.
 ///
-/// So the check detects a different seed, batch size, order, subset or set of weights, and added or
-/// removed samples. Renamed samples are detected only if one of the eight samples is renamed.
+/// So the check detects a different seed, batch size or number of samples. It almost always detects
+/// a different order, subset or set of weights. Renamed samples are detected only if one of the
+/// eight samples is renamed. A key that cannot be read is not compared.
 ///
 /// If the sample order may depend on state of your program (`epochs(0)`; see
 /// [`Loader::epochs`](crate::Loader::epochs)), the order is compared only if the checkpoint lies
@@ -103,8 +106,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Returns an error if the sample or its key differs from `current`. `sequence` names what
-    /// contains the position, the source or an epoch.
+    /// Returns an error if the sample or its key differs from `current`. `sequence` is the text in
+    /// the error for what the position refers to: the source or epoch 0.
     fn check(&self, current: &Probe, sequence: &str) -> Result<()> {
         let format_sample = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = format_sample(self.sample);
@@ -173,7 +176,8 @@ impl Checkpoint {
         probes: Vec<Probe>,
     ) -> Self {
         let BatchIndex { epoch, batch } = position;
-        // If the order panics here, `check` will reject the checkpoint.
+        // If the order panics here, the checkpoint lacks its hash, and possibly the number of
+        // samples. `check` then rejects the checkpoint, or does not compare the order.
         let can_evaluate = !(stateful && batch == 0);
         let live_order = schedule.live_order().map(|changes| changes.current());
         let order: &dyn Sampler = match &live_order {

@@ -14,7 +14,7 @@ use crate::trace::Counters;
 pub(crate) const MAX_READERS: usize = 512;
 
 pub(crate) struct Runtime {
-    /// Number of the current run; 0 for none. Threads discard work that belongs to a different run.
+    /// Number of the current run; 0 for none. Threads discard parts and batches of other runs.
     current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer current. Blocked reads poll it, so that they can cancel.
     is_ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,

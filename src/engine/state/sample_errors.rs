@@ -10,7 +10,8 @@ use crate::error::Error;
 /// a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error, which names the sample, instead of the batch. The program may continue.
+    /// Returns an error, which names the sample, instead of the batch. The program may continue
+    /// with the next batch.
     #[default]
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as
