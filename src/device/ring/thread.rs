@@ -24,7 +24,7 @@ use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
 /// Maximum number of bytes at the start of the first timed upload that are uploaded twice, so that
-/// no timed event directly follows a wait. `device/README.md` explains why.
+/// no timed event directly follows a wait in the copy stream. `device/README.md` explains why.
 const LEAD_BYTES: usize = 1 << 17;
 
 /// Maximum gap, in bytes, between images that are uploaded in one copy. The gap contains images
