@@ -6,7 +6,7 @@
 //! of its context.
 //!
 //! **Invariants**
-//! 1. A handle is queried only while its `CudaStream` is alive.
+//! 1. A handle is queried only while its `CudaStream` or `Stream` is alive.
 
 #![allow(unsafe_code)]
 
@@ -70,7 +70,8 @@ pub(super) fn remember(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Returns whether `stream` is being captured. The context of the stream must be current.
+/// Returns whether `stream` is being captured. Also returns `true` for the legacy default stream if
+/// a blocking stream is being captured. The context of the stream must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive (invariant 1) or is the legacy stream. The driver writes the

@@ -5,7 +5,7 @@
 //!    entry point declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from this source,
 //!    and `tests/gpu/kernels.rs` compares every entry point with the host.
 //! 2. Addresses come from `DeviceBuffer::at`, which checks that all bytes that the kernel accesses
-//!    for `count` samples are inside the buffer. For each sample, the kernel also reads the
+//!    for `count` samples are inside the buffer. If a sample is mixed, the kernel also reads the
 //!    sample's mixing partner. The caller of a launch guarantees that the index of each partner is
 //!    below `count`.
 
@@ -68,7 +68,7 @@ impl Convert {
     /// Loads the kernel for images of `height` by `width` pixels. `normalize` is ignored for
     /// [`Dtype::U8`]. Set `with_ops` if launches pass records. Without it, the kernel is faster.
     ///
-    /// The driver compiles this entry point. The first time on a machine, this takes tens of
+    /// The first time on a machine, the driver compiles this entry point, which takes tens of
     /// milliseconds.
     ///
     /// # Errors

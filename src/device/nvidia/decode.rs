@@ -1,8 +1,8 @@
 //! Loads and launches the kernels in `kernels/jpeg.cu`, which decode JPEGs, convert video frames to
 //! RGB, and resize both.
 //!
-//! The kernels cut a long segment of entropy-coded data into lines of 128 bytes, and decode these
-//! in parallel. A sample that is much larger than the others is divided into shares, which
+//! The kernels divide a long segment of entropy-coded data into lines of 128 bytes, and decode
+//! these in parallel. A sample that is much larger than the others is divided into shares, which
 //! different thread blocks process. The header of `jpeg.cu` explains both.
 //!
 //! **Invariants**
@@ -47,10 +47,10 @@ const MIN_PART_SAMPLES: usize = 64;
 const SHORT_PARTS: usize = 2;
 /// Output rows per thread block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Shared memory for rows of vertical sums per thread block, in bytes, unless a single row needs
-/// more. If fewer than [`ROWS`] rows fit, a thread block makes several passes.
+/// Maximum shared memory for rows of vertical sums per thread block, in bytes, unless a single row
+/// needs more. If fewer than [`ROWS`] rows fit, a thread block makes several passes.
 const ROW_SUMS_BYTES: usize = 22 << 10;
-/// Work in one share of a large sample, as a multiple of the average sample's work.
+/// Minimum work of a sample that is divided, as a multiple of the average sample's work.
 const HEAVY: usize = 4;
 /// Maximum number of samples, and of additional shares, if samples are divided. Their sum must fit
 /// into one dimension of a grid, which has 65,535 rows.
@@ -121,8 +121,8 @@ impl DecodeAt {
 /// The division of samples that are much larger than the others, for one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
-    /// Work of one share, or 0 if no sample is divided. The number of additional shares of a sample
-    /// is the sample's work divided by this number, rounded down.
+    /// Minimum work of a sample that is divided, or 0 if no sample is divided. The number of
+    /// additional shares of a sample is the sample's work divided by this number, rounded down.
     work: u32,
     /// Upper bound on the number of additional shares of all samples.
     shares: usize,
@@ -132,7 +132,7 @@ impl DecodeAt {
     /// Returns the division for a stage. `total` is the work of all samples, and `large` is the
     /// work of the samples with at least `min_work`. A sample is divided if its work is at least
     /// `min_work` and [`HEAVY`] times the average. A batch counts as at least 256 samples in the
-    /// average.
+    /// average. No sample is divided if the limit [`MAX_SHARES`] would be exceeded.
     fn heavy(&self, total: usize, large: usize, min_work: usize) -> Heavy {
         let work = (HEAVY * total / self.count.max(256)).max(min_work);
         match (u32::try_from(work), large / work) {

@@ -3,7 +3,8 @@
 //! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device. While they
 //! wait, they block driver calls of other threads (observed on driver 580). The program deadlocks
 //! if the work depends on something that a blocked thread has yet to do. So a separate thread waits
-//! until the work is done before it makes these calls.
+//! until the work is done before it makes these calls. With drivers before CUDA 12.5, which cannot
+//! report this, the thread makes the calls immediately.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -25,7 +26,7 @@ struct Job {
 /// All work that was submitted to a device up to some point in time.
 struct IdleWait {
     context: Context,
-    /// Event after this work, or `None` if the driver cannot record such an event.
+    /// Event after this work, or `None` if no such event could be created or recorded.
     mark: Option<Event>,
     is_marked: bool,
 }
@@ -89,8 +90,8 @@ fn run_jobs() {
 }
 
 impl IdleWait {
-    /// Records the event, unless a stream is being captured. If the driver cannot record such an
-    /// event, removes it, so that `wait` returns immediately.
+    /// Records the event, unless a stream is being captured. If recording fails for a different
+    /// reason, removes the event, so that `wait` returns immediately.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.is_marked = true,

@@ -49,8 +49,8 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // This driver cannot record the event, so wait here. The event in `mark` is then
-                // unrecorded, which counts as done.
+                // This driver cannot record the event, so wait here. The event in `mark` then has
+                // no pending recording, which counts as done.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };
@@ -103,8 +103,8 @@ impl Devices {
     }
 }
 
-/// Waits for all work of a context. Returns `false` immediately if one of its streams is being
-/// captured.
+/// Waits for all work of a context. Returns `false` immediately if one of its known streams is
+/// being captured (see `capture`).
 fn finish(context: &Context) -> Result<bool> {
     let _entered = context.enter()?;
     if capture::any_capture(context) {

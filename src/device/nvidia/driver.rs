@@ -200,9 +200,9 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Saves the state of the thread without changing the context, and prevents the thread's calls
-    /// from invalidating captures. In the default capture mode, querying an event invalidates a
-    /// capture that a different thread has started (measured on driver 580).
+    /// Saves the state of the thread without changing the context, and switches the thread to the
+    /// relaxed capture mode. In the default capture mode, querying an event invalidates a capture
+    /// that a different thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn save_state() -> Self {

@@ -51,8 +51,8 @@ impl Event {
         &self.context
     }
 
-    /// Records the event after the work that is queued in all streams of its context. Costs the
-    /// host 0.3 to 2 µs.
+    /// Records the event after the work that is queued in all streams of its context, unless a
+    /// known stream is being captured (see `capture`). Costs the host 0.3 to 2 µs.
     pub fn record_all(&self) -> Result<Recorded> {
         let _entered = self.context.enter()?;
         if !can_record_all() {

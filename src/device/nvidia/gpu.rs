@@ -4,8 +4,8 @@
 //! 1. `upload` has the same contract as [`Stream::upload`], which the ring upholds (invariant 1 of
 //!    the ring).
 //! 2. The ring orders the work of kernels (invariants 3 and 4 of the ring). The ranges in a `Spec`
-//!    do not overlap. Workers and `engine` write the records, and refer only to partners in the
-//!    same batch. The copy thread synchronizes its streams before the kernels are dropped.
+//!    do not overlap. Workers and `engine` write the records, whose mixing partners are samples of
+//!    the same batch. The copy thread synchronizes its streams before the kernels are dropped.
 
 #![allow(unsafe_code)]
 

@@ -46,9 +46,11 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
 }
 
 pub(super) struct Grid {
-    /// Blocks per sample.
+    /// Blocks per row of the grid.
     pub(super) blocks: u32,
+    /// Threads per block.
     pub(super) block: u32,
+    /// Number of rows: one per sample, and one per additional share of a large sample.
     pub(super) count: usize,
     /// Dynamic shared memory per block, in bytes.
     pub(super) shared: u32,
@@ -68,8 +70,8 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Loads the entry point `name`. The first time on a machine, the driver compiles the PTX and
-    /// caches the result, which takes tens of milliseconds.
+    /// Loads the entry point `name`. The first time on a machine, the driver compiles the PTX,
+    /// which takes tens of milliseconds, and caches the result.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _entered = context.enter()?;
         let error = |cause: String| Error::new(ErrorKind::Cuda, cause);

@@ -40,8 +40,9 @@ pub use view::DeviceElement;
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
 /// Internals of device loaders for the project's own tests, benchmarks and command-line tool.
-/// Semantic versioning does not cover them. All functions that return a `Result` return an
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error if a driver call fails.
+/// Semantic versioning does not cover them. If a driver call fails, functions that return a
+/// `Result` return an [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, except that a failed
+/// allocation of device memory is an [`ErrorKind::Memory`](crate::ErrorKind::Memory) error.
 #[doc(hidden)]
 pub mod internal {
     pub use super::{

@@ -12,9 +12,10 @@
 //!    driver would still transfer the old pages instead of the new ones.
 //! 2. The bytes are initialized: the system zeroes mapped pages, and this module zeroes allocated
 //!    ones.
-//! 3. Code that queues an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
-//!    until an event recorded after the copy has completed. This is the safety contract of
-//!    `Stream::upload`, which the prefetch ring upholds.
+//! 3. The `Pinned` stays alive and unchanged until an event recorded after each asynchronous copy
+//!    from the memory has completed. For copies by the prefetch ring, this is the safety contract
+//!    of `Stream::upload`. For copies that a program queues from a host batch, `device/handoff.rs`
+//!    ensures this.
 //! 4. After `fork`, the child either shares a mapping, as it shares the driver's own allocations,
 //!    or does not have it at all. Copy-on-write must never happen: the parent's first write would
 //!    move the page, and the device would keep reading the old one.
@@ -115,7 +116,7 @@ impl Pinned {
 }
 
 /// Maps a block, touches its pages on several threads, and registers it with the driver. Returns
-/// `None` if the block is small or if one of these steps fails.
+/// `None` if the block is small, or if the system cannot map it or the driver cannot register it.
 #[cfg(target_os = "linux")]
 fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {

@@ -1,4 +1,4 @@
-//! Batches for testing the decode kernels and the model of them. They contain every kind of image
+//! Batches for testing the decode kernels and the model of them. They contain images of the kinds
 //! that a device decodes, with the pixels that the host produces.
 
 #[cfg(feature = "video")]
@@ -11,6 +11,7 @@ use crate::transform::{Augment, Plan, Resizer};
 
 #[derive(Default)]
 pub(in crate::device) struct Coded {
+    /// Height and width of the output.
     pub(in crate::device) size: (usize, usize),
     pub(in crate::device) records: Vec<u8>,
     pub(in crate::device) arena: Vec<u8>,
@@ -18,6 +19,7 @@ pub(in crate::device) struct Coded {
     /// sample.
     pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
     pub(in crate::device) blocks: usize,
+    /// Maximum number of segments per sample.
     pub(in crate::device) segments: usize,
     /// Ranges of the arena with entropy-coded bytes.
     pub(in crate::device) data: Vec<std::ops::Range<usize>>,
@@ -137,7 +139,7 @@ impl Coded {
     }
 }
 
-/// Every kind of baseline JPEG that a device decodes: number of channels, and encoder options.
+/// Kinds of JPEGs that a device decodes: number of channels, and encoder options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let options_for = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![
@@ -203,8 +205,8 @@ pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization values, some of which
-/// do not fit into a byte.
+/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization values. Some of them
+/// may not fit into a byte.
 pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {

@@ -45,7 +45,8 @@ pub(crate) enum Mistake {
     StagingWait,
     /// Workspaces of small batches are overwritten before their contents are converted.
     LaneWait,
-    /// A small batch after a large one, or a large batch after a small one, does not wait.
+    /// A small batch after a large one, or a large batch after a small one, is uploaded without
+    /// waiting for the conversion of the earlier batches.
     SwitchWait,
     /// Batches are converted before they are copied.
     CopiedWait,
@@ -72,7 +73,7 @@ pub(crate) struct State {
     /// The thread, stream and event of each wait.
     pub(in crate::device) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
     pub(in crate::device) calls: AtomicUsize,
-    /// Current and maximum number of batches that are being decoded.
+    /// Current and maximum number of decode calls whose work runs at the same time.
     decoding: [AtomicUsize; 2],
     after_failure: AtomicUsize,
     failed: AtomicBool,

@@ -3,8 +3,8 @@
 // of a sample (SampleOps) lists its effects and its mixing.
 //
 // A thread converts one or two groups of P adjacent pixels of a row. It reads the 3 * P bytes of a
-// group in three loads, and the stores of a warp are contiguous. One template provides three entry
-// points per type and layout (two for u8 NHWC):
+// group in three loads, and the stores of a warp are contiguous (except in `_nhwc_any`). One
+// template provides three entry points per type and layout (two for u8 NHWC):
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with one record per sample, or a null pointer; two groups of P pixels per thread
 //   f16_nchw_any  like f16_nchw_ops, but with P = 1, for widths that are not a multiple of P
@@ -128,8 +128,8 @@ template <class T, int P> struct Packed {
     }
 };
 
-// A thread converts G groups of one sample, which are one block width apart. It requests the bytes
-// of all groups before it processes any, because saturating the memory takes many requests.
+// A thread converts G groups of one sample, at a distance of `blockDim.x` groups. It requests the
+// bytes of all groups before it processes any, because saturating the memory takes many requests.
 template <class T, int P, int G, bool Nchw, bool Ops>
 __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width,
                                         const Normalize& norm) {
@@ -251,8 +251,8 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
 
 // BOUNDS is the maximum number of threads per block, and the minimum number of blocks per
 // multiprocessor. The minimum limits the registers per thread: more registers would cost more in
-// occupancy than they gain (on an H200, f16 with records runs at 90 % of the speed of a plain copy
-// with the limit, and at 82 % without).
+// occupancy than they gain (on an H200, f16 with records runs at 90% of the speed of a plain copy
+// with the limit, and at 82% without).
 #define ENTRY(name, T, P, G, BOUNDS, nchw, with_ops)                                                                                    \
     extern "C" __global__ void __launch_bounds__ BOUNDS                                                                                 \
         name(T::Bits* out, const u8* in, const SampleOps* ops, u32 count, u32 height, u32 width, Normalize norm) {                      \

@@ -1,6 +1,6 @@
 // A u8 image (H, W, 3) on the device, and the operations on its pixels. A thread block works on one
-// image. All of its threads must call each method together, and each method returns once the whole
-// image has been processed.
+// image. All of its threads must call each method of `Image` together, and each method returns once
+// the whole image has been processed.
 
 // Size of a tile of the blur, and the maximum blur radius, in pixels.
 enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MAX_RADIUS = 31 };

@@ -4,7 +4,7 @@
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy a
 // single thread. But a decoder that starts at a wrong bit usually synchronizes with the codes soon.
-// So `jpeg_follow` cuts a long segment into lines, decodes all lines in parallel from guessed
+// So `jpeg_follow` divides a long segment into lines, decodes all lines in parallel from guessed
 // states, and repeats this until the states agree (Weissenberger and Schmidt, "Massively Parallel
 // Huffman Decoding on GPUs", 2018). The result is exact. The cost is that each line is decoded at
 // least twice: once for its state, and once for its coefficients. Samples that synchronize too
@@ -141,12 +141,13 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
 }
 
-// Returns the record for `jpeg_resize`. `planes` is the distance from the coefficients to the
-// planes, in units of 64 bytes. If `jpeg_turn` processes the sample, the record refers to the
-// upright pixels instead, which replace the coefficients, one plane per color.
+// Returns the address of a sample's record for `jpeg_resize`.
 __device__ __forceinline__ DecodeOps* resize_record_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
+// Writes the record for `jpeg_resize`. `planes` is the distance from the coefficients to the
+// planes, in units of 64 bytes. If `jpeg_turn` processes the sample, the record refers to the
+// upright pixels instead, which replace the coefficients, one plane per color.
 __device__ __forceinline__ void write_resize_record(DecodeOps* to, const DecodeOps& o, u32 planes) {
     *to = o;
     to->block = planes + o.block;
@@ -303,8 +304,9 @@ struct __align__(16) Tables {
 struct __align__(16) TableSet {
     Tables tables;
     // `jpeg_follow` and `jpeg_starts` skip coefficients, and use these in place of `dc` and `ac`.
-    // If an end-of-block code directly follows the DC difference, an entry of `dc_pairs` skips
-    // both, and bits 5 to 7 contain the length of the end-of-block code.
+    // If an end-of-block code directly follows the DC difference and both fit into the lookup, an
+    // entry of `dc_pairs` skips both, and bits 5 to 7 contain the length of the end-of-block code.
+    // The entry skips only the difference if the table is used with more than one AC table.
     u32 dc_pairs[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // both fit into the lookup, and otherwise repeat the lower 16 bits.
@@ -603,7 +605,7 @@ __device__ __forceinline__ bool ends_correctly(u32 decoded) { return decoded == 
 
 // A piece: consecutive blocks, from a known bit and with known preceding DC coefficients.
 struct __align__(16) Start {
-    u32 bit, end;       // start of the first block, end of the segment; relative to the sample's first byte
+    u32 bit, end;       // start of the first block, end of the segment; in bits from the sample's start
     u32 block, count;   // index of the first block in the image, and number of blocks
     u32 dc[3];
     u32 max_leftover_bits;      // maximum number of bits after the last of these blocks
@@ -613,7 +615,7 @@ struct __align__(16) Start {
 
 // Bytes per line. The scratch memory contains one Start per line of the arena. Longer lines need
 // fewer passes, but a pass takes as long as its slowest line. On compute capability 9.0, batches of
-// photographs take 12 % less time with 128 bytes than with 256.
+// photographs take 12% less time with 128 bytes than with 256.
 enum { LINE_BYTES = 128 };
 
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
@@ -668,13 +670,13 @@ __device__ __forceinline__ void add(BlockSums& sums, u32 part, u32 difference) {
     sums.dc[2] += part == 2 ? difference : 0;
 }
 
-// Between two calls of `fill`, `follow` makes DC_LOOKUPS times one DC lookup at most and AC_LOOKUPS
-// AC lookups.
+// Between two calls of `fill`, `follow` runs DC_LOOKUPS turns. Each turn makes at most one DC
+// lookup and AC_LOOKUPS AC lookups.
 enum { DC_LOOKUPS = 2, AC_LOOKUPS = 6 };
 
 // Decodes a piece without storing coefficients. Returns its exit state, and writes the sums over
-// its blocks to `sums` and the start of its first block to `first_bit`. Skips a bit that no code
-// matches, and continues as if an MCU began after it.
+// its blocks to `sums`. If a block begins in the piece, writes the start of the first one to
+// `first_bit`. Skips a bit that no code matches, and continues as if an MCU began after it.
 __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, const u8* arena, u32* ring, const Extent& piece,
                                       u32 entry, BlockSums& sums, u32& first_bit) {
     const u32 blocks = o.blocks;

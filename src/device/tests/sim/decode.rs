@@ -112,8 +112,8 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // With `true`, DC tables are read like AC tables. Their symbols are not checked, because
-        // the host has checked them.
+        // With `true`, DC tables are read like AC tables, without a check of their symbols. The
+        // host has already checked these.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }

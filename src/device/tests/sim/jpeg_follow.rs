@@ -5,7 +5,8 @@
 //! [`LINE_BYTES`] bytes, and a *tile* is a group of [`TILE`] consecutive lines, which overlaps the
 //! previous tile. Each line is decoded from a guessed state, and again whenever the state at the
 //! end of the previous line changes. Once no state changes, all equal the states of serial
-//! decoding. If this takes more than [`PASSES`] passes, the host must decode the sample.
+//! decoding. The host must decode the sample if a tile takes more than [`PASSES`] passes, or if the
+//! final state of the previous tile requires decoding more than [`CHAIN`] lines of a tile again.
 //!
 //! A sample's data is preceded by its *head*, which contains its tables and the list of its
 //! segments.
@@ -49,6 +50,7 @@ struct Line {
     first: bool,
 }
 
+/// The states at the start and at the end of a line.
 type Ends = (State, State);
 
 impl Sample<'_> {

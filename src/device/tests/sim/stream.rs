@@ -31,7 +31,7 @@ pub(crate) struct SimStream {
     pub(super) id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
-    /// Whether the stream pretends to be captured into a graph.
+    /// Whether calls with this handle see the stream as being captured into a graph.
     pub(crate) capturing: AtomicBool,
 }
 
