@@ -33,7 +33,8 @@ impl<B> Batches<B> {
     /// `after_batches` further batches. Neither the prefetch depth nor the number of ranks affects
     /// this point. If batches from this point on have been prepared, or if the source itself
     /// prefetches, all prepared batches are dropped and prepared again. The change replaces the
-    /// remaining schedule, and all earlier changes that would take effect at this point or later.
+    /// remaining schedule of proportions, and all earlier changes that would take effect at this
+    /// point or later.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -58,8 +59,8 @@ impl<B> Batches<B> {
     /// than the [prefetch depth](Batches::prefetch), and to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
-    /// contain the calls that affect the epoch in progress. After a call, the weights of earlier
-    /// epochs may be lost, and requesting such an epoch then fails.
+    /// contain the calls that affect the epoch in progress or later epochs. After a call, the
+    /// weights of earlier epochs may be lost, and requesting such an epoch then fails.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if

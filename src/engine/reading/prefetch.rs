@@ -25,7 +25,7 @@ pub(crate) struct PrefetchNotifier {
 struct Progress {
     /// Number of the run that the source prefetches for; 0 for none.
     run: u64,
-    /// Sequence number of the first batch whose samples have not all been read.
+    /// Sequence number of the first batch that still has unread samples.
     next_seq: u64,
     /// Later batches that have been read, by sequence number.
     finished: BTreeMap<u64, BatchIndex>,

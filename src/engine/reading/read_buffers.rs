@@ -50,9 +50,9 @@ impl ReadBuffers {
     }
 
     /// Reads sample `id` with the random number `draw` into the next free buffer. Panics if all
-    /// buffers are in use. Retries up to `retries` times while `may_retry` returns true. Returns
-    /// the duration in ns, and the size of the sample's fields in bytes, which is 0 if reading
-    /// fails.
+    /// buffers are in use. After a transient error, retries up to `retries` times while `may_retry`
+    /// returns true. Returns the duration in ns, and the size of the sample's fields in bytes,
+    /// which is 0 if reading fails.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,

@@ -119,7 +119,7 @@ impl ReaderSwitch {
     }
 }
 
-/// Measures how long the calling thread is blocked on storage.
+/// Measures how long the calling thread is blocked, usually on storage.
 pub(crate) struct BlockTimer {
     start: Instant,
     usage: Option<ThreadUsage>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// The response to a request, which is set once and taken once.
+/// The response to a request, which is set and taken at most once.
 pub(crate) struct Response<B> {
     state: Mutex<State<B>>,
     changed: Condvar,

@@ -171,7 +171,8 @@ impl Scratch {
         }
     }
 
-    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call.
+    /// Returns the largest number of bytes that one call of [`Scratch::take`] granted since the
+    /// last call of this function.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn take_largest_grant(&self) -> usize {
         std::mem::take(&mut self.queue().largest_grant)

@@ -92,8 +92,8 @@ impl Shared {
         failures: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
         let mut failures = failures.peekable();
-        // A decoder reports failures in the batch itself.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
+        // A decoder reports failures in the batch itself.
         if failures.peek().is_none() || self.recipe.blanks_failed {
             return Ok(());
         }

@@ -59,8 +59,8 @@ const POSITIONS: u64 = 256;
 /// After [`set_mixture`](crate::Batches::set_mixture) or
 /// [`set_weights`](crate::Batches::set_weights), a checkpoint also contains the history of these
 /// calls, and resuming restores it. Each call of `set_mixture` adds one number per dataset. Each
-/// call of `set_weights` adds one number per sample, but only the calls that affect the current
-/// epoch are kept. A checkpoint from which the history was removed is rejected.
+/// call of `set_weights` adds one number per sample, and removes earlier calls that no longer
+/// affect the epoch in progress. A checkpoint from which the history was removed is rejected.
 ///
 /// Some changes are not detected, such as different bytes under the same key, very small changes to
 /// weights, and different options that apply after the augmentation, such as

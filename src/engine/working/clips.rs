@@ -1,7 +1,7 @@
 //! Decodes, transforms and writes the frames of clips, with one augmentation per clip.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
-//! the buffers for the next frames. So the memory for a clip does not grow beyond that of eight
+//! the buffers for the next frames. So a clip never needs memory for more than eight decoded
 //! frames. If a device decodes JPEG frames, the worker copies their encoded data instead. If a
 //! device converts video frames to RGB, the worker decodes them and copies their luma and chroma
 //! samples.
@@ -79,8 +79,8 @@ impl<'a> PartFiller<'a> {
         let (region, mut max_memory) = (self.largest_region(sample_image), 0);
         let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.max_coefficient_bytes(first_frame));
         for group in groups(frame_count) {
-            // If only pixels count, all frames need the same memory, because they have the same
-            // size.
+            // If only pixels count, the estimate for the first frame applies to all frames, because
+            // they have the same size.
             let memory = if self.counts_only_pixels(pixel_bytes) {
                 self.decoding_memory(first_frame, region).saturating_add(cached_bytes).saturating_mul(group.len())
             } else {

@@ -143,7 +143,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Returns the mean number of decoded bytes per image of this worker, or `None` before the
-    /// first image. Images whose decoding was left to the device count as 0 bytes.
+    /// first image. An image that is left to the device counts as 0 bytes.
     pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }

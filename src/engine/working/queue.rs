@@ -4,7 +4,7 @@
 //! *pool task* is a task of the rayon pool that takes parts in order until the queue stays empty
 //! for about 26 ms. There are never more pool tasks than threads. Pool tasks keep running while
 //! parts arrive, so few are spawned in the middle of an epoch. Between two parts, a pool task
-//! offers its thread to other tasks of the pool, such as those of a transform that uses rayon.
+//! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
 //!
 //! While a transform waits for its own tasks, rayon may start a pool task of this queue on the same
 //! thread. That task ends immediately, so that no part begins in the middle of a different part.
@@ -183,7 +183,7 @@ impl WorkQueue {
             Ok(())
         });
         if let Err(e) = result {
-            // A full channel contains an earlier panic already.
+            // A full channel already contains an earlier panic.
             let panic = panicked(e, || format!("worker {index} panicked"));
             let _ = self.fill_result_sender.try_send(Err(EndReason::Thread(panic)));
         }

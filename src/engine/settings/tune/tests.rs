@@ -117,7 +117,8 @@ fn prefetch_does_not_change_if_the_consumer_never_waits() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // With two cores taken by others, workers run half the time and wait for a core otherwise.
+    // Other programs use two of the four cores, so each worker waits for a core about half of the
+    // time.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
