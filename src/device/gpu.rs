@@ -128,6 +128,7 @@ pub struct Job {
     pub(crate) from: usize,
     pub(crate) output: usize,
     pub(crate) records: Option<usize>,
+    /// Number of images or labels.
     pub(crate) count: usize,
 }
 

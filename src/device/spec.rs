@@ -83,12 +83,12 @@ pub(crate) enum Origin {
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// Index of the array with the records.
+        /// Index of the array with the records, if there are any.
         records: Option<usize>,
         needs_retouch: bool,
     },
-    /// Soft labels with `classes` columns, computed from the array with index `labels` and mixed
-    /// according to the array with index `records`.
+    /// Soft labels with `classes` columns, computed from the array with index `labels`. If there
+    /// are records, the soft labels are mixed according to the array with index `records`.
     SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
@@ -378,10 +378,13 @@ impl Array {
 /// Layout of a device slot and a staging buffer, and the copies and computations for a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlotLayout {
+    /// Offset of each array in the slot.
     pub(crate) arrays: Vec<usize>,
     pub(crate) slot_bytes: usize,
+    /// Copies into the staging buffer.
     pub(crate) staged_uploads: Vec<Upload>,
     pub(crate) staging_bytes: usize,
+    /// Copies into the slot.
     pub(crate) copied_uploads: Vec<Upload>,
     /// If nothing is staged, the first `image_uploads` copies of `copied_uploads` are timed. These
     /// are the copies of images, or all copies if none is an image.
@@ -450,6 +453,7 @@ pub(crate) struct ComputeStep {
     pub(crate) records: Option<usize>,
 }
 
+/// An offset in a staging buffer or in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Location {
     Staging(usize),

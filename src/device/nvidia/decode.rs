@@ -129,10 +129,11 @@ struct Heavy {
 }
 
 impl DecodeAt {
-    /// Returns the division for a stage. `total` is the work of all samples, and `large` is the
-    /// work of the samples with at least `min_work`. A sample is divided if its work is at least
-    /// `min_work` and [`HEAVY`] times the average. A batch counts as at least 256 samples in the
-    /// average. No sample is divided if the limit [`MAX_SHARES`] would be exceeded.
+    /// Returns the division for a stage. `total` is the work of all samples, or an upper bound, and
+    /// `large` is the work of the samples with at least `min_work`. A sample is divided if its work
+    /// is at least `min_work` and [`HEAVY`] times the average of `total`. A batch counts as at
+    /// least 256 samples in the average. No sample is divided if the limit [`MAX_SHARES`] would be
+    /// exceeded.
     fn heavy(&self, total: usize, large: usize, min_work: usize) -> Heavy {
         let work = (HEAVY * total / self.count.max(256)).max(min_work);
         match (u32::try_from(work), large / work) {
@@ -367,8 +368,8 @@ impl Decode {
         let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
-        // Twice the mean number of lines per image. If an image has more lines or segments, its
-        // thread blocks loop.
+        // Twice the mean number of lines per image in a full arena. If an image has more lines or
+        // segments, its thread blocks loop.
         let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
         let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {

@@ -5,8 +5,8 @@
 //!    `Ok` in this process, because cudarc panics if libcuda cannot be opened. A [`Context`] exists
 //!    only after that.
 //! 2. Every raw driver call for an object in this folder runs while an [`Entered`] of its context
-//!    is alive on the calling thread. `exit` counts the `Entered` as a call in progress, so that no
-//!    call runs while the process exits. The outermost `Entered` of a thread may
+//!    is alive on the calling thread. `exit` counts the `Entered` as a call in progress, so that
+//!    the exit of the process waits for the call. The outermost `Entered` of a thread may
 //!    [rest](Entered::resting), because each call enters again.
 //! 3. An [`Entered`] restores the current context and the capture mode of the thread, so the
 //!    program's own calls on that thread are not affected.

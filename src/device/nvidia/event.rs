@@ -1,7 +1,7 @@
 //! Events, which mark a point in a stream or in all work of a context.
 //!
 //! **Invariants**
-//! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
+//! 1. Only `drop` destroys the handle. The driver allows this while work is pending.
 
 #![allow(unsafe_code)]
 

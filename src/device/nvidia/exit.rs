@@ -3,8 +3,8 @@
 //! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
 //! once the device is idle. Meanwhile, the driver, and tools that are loaded into it, may already
 //! be cleaning up. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31
-//! test runs. So an exit handler of this crate runs first, refuses new calls, and waits for the
-//! calls in progress.
+//! test runs. So on Unix, an exit handler of this crate runs first, refuses new calls, and waits up
+//! to a second for the calls in progress.
 
 // On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]

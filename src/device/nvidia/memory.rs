@@ -1,9 +1,9 @@
 //! Allocates device memory.
 //!
 //! **Invariants**
-//! 1. `start` comes from `cuMemAlloc` with `len` bytes, and `drop` passes it to `cuMemFree`, once.
-//!    `cuMemFree` waits for the pending work of the device, so no kernel uses the memory when it is
-//!    freed.
+//! 1. `start` comes from `cuMemAlloc` with at least `len` bytes, and `drop` passes it to
+//!    `cuMemFree`, at most once. `cuMemFree` waits for the pending work of the device, so no kernel
+//!    uses the memory when it is freed.
 //! 2. Every address that leaves this module is inside the block, because `at` checks the range.
 //! 3. `slice` never frees the block, because `drop` leaks the slice.
 
@@ -36,8 +36,9 @@ impl DeviceBuffer {
     /// Allocates `len` uninitialized bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device does not have enough free memory. The message contains
-    /// the requested and the free memory, and suggests what to change.
+    /// [`ErrorKind::Memory`] if the allocation fails, usually because the device does not have
+    /// enough free memory. The message contains the requested and the free memory, and suggests
+    /// what to change. [`ErrorKind::Cuda`] if the context is no longer usable.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _entered = context.enter()?;
         // SAFETY: the context is bound. Users of the block write every byte before they read it.

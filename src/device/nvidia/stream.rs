@@ -5,8 +5,8 @@
 //! allocate, but a loader must not allocate after it has been opened.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed exactly once, in `drop`. The driver allows this while work
-//!    is pending. A stream of the program is kept alive by its `Arc`, and never destroyed here.
+//! 1. A handle created here is destroyed only in `drop`. The driver allows this while work is
+//!    pending. A stream of the program is kept alive by its `Arc`, and never destroyed here.
 //! 2. A call never combines handles of different contexts: `Stream`, `Event` and `DeviceBuffer`
 //!    each store a context, and every call that combines a stream with one of the others checks
 //!    that the contexts match. The caller of `copy` guarantees that both buffers have the same

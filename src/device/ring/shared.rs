@@ -79,7 +79,9 @@ pub(crate) struct Slot<G: Gpu> {
 /// The work that must end before a slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotUse {
+    /// Work in the consumer's stream.
     OnItsStream,
+    /// All work on the device.
     Anywhere,
 }
 

@@ -1,4 +1,4 @@
-//! Measures copies, conversions and the consumer's waits on the device's clock.
+//! Measures copies, decoding, conversions and the consumer's waits on the device's clock.
 //!
 //! Two timed events enclose each operation. They do not affect the order of the work, and cost the
 //! host about 1 µs. The copy thread reads and reuses the events once they have completed. So the
