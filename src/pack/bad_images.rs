@@ -78,7 +78,7 @@ pub(super) fn push_limited(out: &mut Vec<ImageIssue>, index: u64, key: &str, rea
 /// samples.
 #[derive(Default)]
 pub(super) struct BadImages {
-    /// Number of all images, including valid ones.
+    /// Number of all images, including valid ones. A sample without an image counts as one.
     image_count: u64,
     bad_count: u64,
     undecodable_count: u64,
@@ -86,7 +86,7 @@ pub(super) struct BadImages {
 }
 
 impl BadImages {
-    /// Counts the images of a sample. A sample without an image counts as one.
+    /// Counts the images of a sample.
     pub(super) fn count_images(&mut self, sample_images: usize) {
         self.image_count += sample_images.max(1) as u64;
     }

@@ -20,9 +20,11 @@
 //! | `NAME.merge.partial` | the plan of a merge that has begun to rename shards |
 //! | `NAME.lock.partial` | the lock of a process that merges or discards files, or of a [`TarWriter`](super::TarWriter) |
 //!
-//! Complete files appear atomically, so readers never see an incomplete file. An **attempt** is a
-//! process that packs a part. Two attempts to pack the same part write to different files, and the
-//! complete files contain the same bytes.
+//! In a folder, a small file is first written under a name that ends in `.HEX.partial`, and then
+//! renamed or linked. Only journals are appended to in place. Complete shards and manifests appear
+//! atomically, so readers never see an incomplete file. An **attempt** is a process that packs a
+//! part. Two attempts to pack the same part write to different files, and the complete files
+//! contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -51,12 +53,13 @@ pub(super) trait Destination: Sync {
         self.path_of(".tar")
     }
 
-    /// Returns the `suffix` of each file, sorted.
+    /// Returns the `suffix` of each file whose name begins with `NAME`, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
     fn get(&self, suffix: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file atomically. If `must_be_new` is true and the file exists, returns false.
+    /// Writes a small file atomically, and returns true. If `must_be_new` is true and the file
+    /// exists, returns false, and does not change the file.
     fn put(&self, suffix: &str, bytes: &[u8], must_be_new: bool) -> Result<bool>;
 
     fn remove(&self, suffix: &str) -> Result<()>;
@@ -77,7 +80,8 @@ pub(super) trait Destination: Sync {
 
     fn record_shard(&self, part: (u64, u64), number: u64, plan_id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// Returns the recorded complete shards of a part, in the order of `numbers`.
+    /// Returns the recorded complete shards of a part, in the order of `numbers`. Shards after a
+    /// gap in the numbers may be omitted.
     fn recorded_shards(&self, part: (u64, u64), numbers: Range<u64>, plan_id: &str) -> Result<Vec<ShardEntry>>;
 
     fn shard_path(&self, number: u64, state: ShardState<'_>) -> PathBuf;

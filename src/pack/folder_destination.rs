@@ -94,8 +94,8 @@ impl Destination for FolderDestination {
         Ok(Box::new(ShardFile { path, file, staged_path: self.path_of(&dest::staged_suffix(number, plan_id)) }))
     }
 
-    /// Appends an entry to the journal without flushing it to the disk. If an entry is lost, the
-    /// shard is packed again.
+    /// Appends an entry to the journal without flushing it to the disk. If an entry is lost, its
+    /// shard and all later shards of the part are packed again.
     fn record_shard(&self, part: (u64, u64), _: u64, plan_id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.path_of(&dest::journal_suffix(part, plan_id));
         let line = JournalLine { plan: plan_id.to_owned(), entry: entry.clone() };

@@ -2,15 +2,16 @@
 
 use crate::error::{Result, from_jpeg};
 
-/// Rewrites a JPEG so that crops can be decoded without decoding the rest of the image, and appends
-/// the result to `out`. The coefficients do not change, so every decoder produces the same pixels.
-/// See [`warpfeed_jpeg::repack`].
+/// Rewrites a JPEG so that crops can be decoded without decoding the whole image, and appends the
+/// result to `out`. The coefficients do not change, so every decoder produces the same pixels. See
+/// [`warpfeed_jpeg::repack`].
 ///
 /// # Errors
-/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the JPEG is lossless, arithmetic-coded,
-/// hierarchical or 12-bit, if an MCU would have more than 10 blocks, or if
-/// [`check`](crate::decode::check) finds damage, including damage that decoders tolerate. After an
-/// error, `out` is unchanged.
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the header is invalid, if the JPEG is
+/// lossless, arithmetic-coded, hierarchical or 12-bit, if an MCU would have more than 10 blocks, or
+/// if [`check`](crate::decode::check) finds damage, including damage that decoders tolerate.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation fails. After an error, `out` is
+/// unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;

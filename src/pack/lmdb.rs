@@ -15,8 +15,8 @@ use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// A transaction is committed when it has this many bytes. Apart from the data, a commit writes
-/// only a few pages, so larger transactions would not be faster.
+/// A transaction is committed when it has at least this many bytes. Apart from the data, a commit
+/// writes only a few pages, so larger transactions would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
 /// Initial size of the map in bytes. The size is doubled when the map is full.

@@ -84,9 +84,10 @@ impl Merge {
     }
 
     /// Merges the parts. If the dataset has already been merged, checks it, and returns the same
-    /// result, even if the parts no longer exist. In a folder, waits until other merges of the same
-    /// target have finished. In a store, concurrent merges have the same result. A [`CancelToken`]
-    /// of the calling thread cancels the checks.
+    /// report, even if the parts no longer exist. In a folder whose file system supports locks,
+    /// waits until other merges of the same target have finished. In a store, concurrent merges
+    /// have the same result. A [`CancelToken`] of the calling thread cancels the wait and the
+    /// checks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed with different options, if a
@@ -237,8 +238,9 @@ pub(super) fn read_parts(destination: &dyn Destination, suffixes: &[String]) -> 
     Ok(parts)
 }
 
-/// Returns the parts of the dataset in order. If it was packed several times with different numbers
-/// of parts, finds a division with all parts complete.
+/// Returns the parts of the dataset in order. If the dataset was packed several times with
+/// different numbers of parts, finds a division in which all parts are complete. Fails if there is
+/// none.
 fn find_complete_division(
     destination: &dyn Destination,
     plan: &Plan,
@@ -356,8 +358,8 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
     Ok(shards)
 }
 
-/// Removes the files that are not needed after the merge. Also lists files that do not belong to
-/// the dataset.
+/// Removes the files that are not needed after the merge. The result lists files with similar names
+/// that do not belong to the dataset.
 fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (files, plan_id) = (TemporaryFiles::from_suffixes(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.

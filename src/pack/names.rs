@@ -7,7 +7,7 @@ use super::writer::without_slash;
 use crate::error::{Error, Result};
 
 pub(super) struct ShardNames {
-    /// The target as the user specified it.
+    /// The target, without a trailing slash.
     pub(super) target: PathBuf,
     is_numbered: bool,
 }
@@ -45,8 +45,8 @@ impl ShardNames {
         self.target.with_file_name(format!("{}{suffix}", self.stem()))
     }
 
-    /// Returns the suffix of each file name that begins with the stem, or an empty list if the
-    /// folder does not exist.
+    /// Returns the sorted suffixes of all file names that begin with the stem, or an empty list if
+    /// the folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {

@@ -213,8 +213,9 @@ impl<'a> Pack<'a> {
     ///
     /// A complete part is not packed again, and an interrupted part continues after its last
     /// complete shard. Several processes may pack the same part at the same time, with the same
-    /// result. Packing fails if the source differs from the source of the other parts, but a change
-    /// to only a few samples may remain undetected.
+    /// result. Packing fails if the source or the options differ from those of the other parts,
+    /// unless [`force`](Pack::force) discards the other parts. A change to only a few samples of
+    /// the source may remain undetected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
@@ -261,7 +262,7 @@ impl<'a> Pack<'a> {
     /// images and frames of videos are stored as JPEGs with quality 95. Without `frames(true)`,
     /// each frame becomes an independent sample.
     ///
-    /// The target is a folder for the shards of `frames.tar`, the numeric features of all frames,
+    /// The target is a folder for `frames.tar` or its shards, the numeric features of all frames,
     /// and the metadata of the original dataset. The target may also be the path of a `.tar` in
     /// such a folder, which [`Merge`] expects.
     ///
@@ -278,9 +279,10 @@ impl<'a> Pack<'a> {
     /// [`shard_samples`](Pack::shard_samples).
     ///
     /// A file with its final name is always complete. If the target consists of shards, an
-    /// interrupted pack can be run again and continues after the last complete shard. A manifest,
-    /// `OUT.manifest.json`, is written at the end. A [`CancelToken`](crate::source::CancelToken) of
-    /// the calling thread interrupts the pack.
+    /// interrupted pack can be run again and continues after the last complete shard. When all
+    /// shards are complete, the pack writes a manifest, `OUT.manifest.json`. For
+    /// [parts](Pack::part), [`Merge`] writes the manifest. A
+    /// [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts the pack.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
@@ -289,13 +291,14 @@ impl<'a> Pack<'a> {
     /// - If a sample cannot be read or stored. The error contains the index and the key of the
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. The message
-    ///   states their number, and the indices and keys of the first ten. The error is returned
-    ///   after all samples have been read. See [`keep_undecodable`](Pack::keep_undecodable) and
-    ///   [`strict`](Pack::strict).
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded, or if images
+    ///   are damaged and [`strict`](Pack::strict) is set. The message states their number, and the
+    ///   indices and keys of the first ten. The error is returned after all samples have been read.
+    ///   See [`keep_undecodable`](Pack::keep_undecodable).
     ///
-    /// An image that can be decoded but not recoded does not cause an error. It is listed in
-    /// [`Report::not_recoded`].
+    /// An image that can be decoded but not recoded is stored unchanged and listed in
+    /// [`Report::not_recoded`]. An image that recoding would resize is an error if the sample has
+    /// boxes, points or a mask in pixels of the original image.
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         if self.frames {
             return self.pack_frames(target.as_ref());

@@ -1,9 +1,9 @@
 //! [`Packer`] packs one part of a dataset.
 //!
 //! Any number of processes may pack the same part at the same time, and each may be killed at any
-//! time. The plan determines the bytes of every shard, so all copies of a shard are identical, and
-//! the first complete one is used. A process also notices when another process has already merged
-//! the dataset.
+//! time. The plan and the source determine the bytes of every shard, so all copies of a shard are
+//! identical, and the first complete copy is used. A process also notices when another process has
+//! already merged the dataset.
 
 use super::destination::{self as dest, Destination, MERGE_SUFFIX, ShardState, ShardWriter, TemporaryFiles};
 use super::folder_destination::format_crc32;
@@ -34,9 +34,10 @@ pub(super) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Packs the part, writes its manifest, and returns the entries of its shards. Fails on a bad
-    /// image unless `keep_undecodable` is set. Also fails if the target contains a dataset or parts
-    /// with a different plan, unless `force` is set.
+    /// Packs the part, writes its manifest, and returns the entries of its shards. If the dataset
+    /// of this plan is already complete and `force` is not set, only checks the sizes of the part's
+    /// shards. Fails on a bad image unless `keep_undecodable` is set. Also fails if the target
+    /// contains a dataset or parts with a different plan, unless `force` is set.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {
             return self.check_merged_shards(&manifest);
@@ -242,7 +243,9 @@ impl Packer<'_> {
         }
     }
 
-    /// Returns the entries of the complete shards at the beginning of the part.
+    /// Returns the entries of the shards at the beginning of the part that an earlier run has
+    /// completed. Stops at the first shard that is missing or damaged, or that contains an image
+    /// that the current options do not allow.
     fn reusable_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shard_numbers(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, plan_id)? {
@@ -331,7 +334,7 @@ struct ShardSequence<'a, 'b> {
     merged_manifest: Option<Manifest>,
 }
 
-/// Dropping it removes the file.
+/// The shard that is being written. If it is dropped before it is published, its file is removed.
 struct OpenShard {
     shard: Shard<Box<dyn ShardWriter>>,
     counts: Counts,

@@ -1,5 +1,5 @@
-//! [`Plan`] records which samples are packed, how images are recoded, and where shards begin. All
-//! processes that pack parts of a dataset must have equal plans.
+//! [`Plan`] identifies the samples that are packed, and records how images are recoded and where
+//! shards begin. All processes that pack parts of a dataset must have equal plans.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ struct SourceId {
     /// Hash of the selected indices, or `None` if all samples are selected.
     chosen: Option<String>,
     classes: String,
-    /// Hash of a few recoded samples.
+    /// Hash of a few recoded samples and their indices.
     probes: String,
 }
 

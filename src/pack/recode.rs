@@ -68,7 +68,8 @@ pub(super) enum RecodeOutcome {
 }
 
 impl RecodeOutcome {
-    /// Returns the new format, or `None` if the format has not changed.
+    /// Returns the format in which the image was encoded, or `None` if the image has kept its
+    /// format.
     pub(super) fn format(self) -> Option<&'static Format> {
         match self {
             RecodeOutcome::Kept | RecodeOutcome::Repacked => None,
@@ -174,6 +175,7 @@ impl Recode {
 
 impl Scratch {
     /// Decodes and resizes an image. `output_size` returns the output size for the original size.
+    /// Returns the output size, and the RGB pixels.
     fn decode_resized(
         &mut self,
         (codecs, bytes): Image<'_>,
@@ -182,7 +184,7 @@ impl Scratch {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = output_size(size);
-        // A larger image could be written but not read again.
+        // An image above this limit could be written but not read again.
         let max_pixels = codecs.pixel_limit();
         if output.area() > max_pixels {
             let Size { width, height } = output;

@@ -8,9 +8,10 @@ use crate::source::Npy;
 use crate::source::Sample;
 
 /// If the source renumbers the label of `sample`, renumbers the classes in the field `name` in the
-/// same way. `bytes[start..]` is the content of the field. Fields contain classes if they are
-/// masks, or if their names end in `.class`, optionally followed by the extension of the encoding.
-/// Negative numbers mean that there is no class, and do not change.
+/// same way. `bytes[start..]` is the content of the field. Fields contain classes if they are masks
+/// of class indices, or if their names end in `.class`, optionally followed by the extension of the
+/// encoding. Negative numbers in a `.class` field mean that there is no class, and do not change.
+/// Nor do pixels of a mask that have the value 255 or a value below the first class.
 ///
 /// Fails if a class has no new number, if a `.class` field is not a little-endian NumPy array of
 /// `int64`, or if a mask is not a PNG of at most 8 bits or a new class does not fit into 8 bits.
@@ -48,8 +49,8 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     Ok(())
 }
 
-/// Renumbers the classes of a mask. `first_class` is the mask's first class. If the mask has a
-/// palette, every class keeps its color.
+/// Renumbers the classes of a mask. `first_class` is the pixel value of the first class. If the
+/// mask has a palette, every class that has a new number keeps its color.
 fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));

@@ -21,9 +21,9 @@ pub struct Progress {
     pub samples: u64,
     /// Number of samples to pack in total.
     pub total: u64,
-    /// Total size of the packed samples' images before packing, in bytes.
+    /// Total size of the processed samples' images before packing, in bytes.
     pub bytes_in: u64,
-    /// Total size of the packed samples' images after packing, in bytes.
+    /// Total size of the processed samples' images after packing, in bytes.
     pub bytes_out: u64,
 }
 
@@ -71,7 +71,8 @@ pub struct Report {
     /// The first 10,000 images in `not_recoded_count`, and the reasons.
     pub not_recoded: Vec<ImageIssue>,
     /// Number of images in `not_recoded_count` that cannot be decoded. The number is 0 unless
-    /// [`keep_undecodable`](crate::pack::Pack::keep_undecodable) is set.
+    /// [`keep_undecodable`](crate::pack::Pack::keep_undecodable) was set when these images were
+    /// packed.
     pub undecodable_count: u64,
     /// Number of images that can be decoded but are damaged. They were stored nevertheless.
     pub damaged_count: u64,
@@ -80,7 +81,7 @@ pub struct Report {
     /// Number of samples with the same key as an earlier sample of this run. They are stored
     /// nevertheless. Keys of other parts and of earlier runs are not compared.
     pub duplicate_keys: u64,
-    /// Files that were written.
+    /// Files that contain the packed samples, including shards that an earlier run completed.
     pub written: Written,
 }
 

@@ -105,7 +105,8 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Appends `bytes` to the buffer, after writing the buffer to the file if they do not fit.
+    /// Appends `bytes` to the buffer. If they do not fit, first writes the buffer to the file. If
+    /// they are larger than the whole buffer, writes them to the file directly.
     fn write_buffered(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;

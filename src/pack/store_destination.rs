@@ -21,7 +21,8 @@ const CHUNK_BYTES: u64 = 16 << 20;
 /// How many times an object is looked up while a concurrent upload may be writing it.
 const MAX_LOOKUPS: usize = 10;
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
-/// How many times a read is repeated if a small object has changed during the read.
+/// How many times a failed read of a small object is repeated, because the object may have changed
+/// during the read.
 const MAX_REREADS: usize = 5;
 
 /// A dataset in an object store.

@@ -24,9 +24,9 @@ const NEW_SUFFIX: &str = ".new";
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
 /// component, with an empty component, with the component `.` or `..`, or with a zero byte. The
-/// file names contain `_` instead, and `~` is added if the previous sample has the same name. The
-/// PAX record `WARPFEED.key` then contains the original key, which [`Tar`](crate::source::Tar)
-/// reads and other readers ignore.
+/// file names contain `_` instead, and `~` is added if the previous sample of the shard has the
+/// same name. The PAX record `WARPFEED.key` then contains the original key, which
+/// [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
 /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. If there are class

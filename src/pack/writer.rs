@@ -20,7 +20,8 @@ pub trait DatasetWriter: Send {
     /// Flushes all data to the disk, and renames the files to the target.
     ///
     /// # Errors
-    /// If no samples were written, or if writing fails.
+    /// If no samples were written, if the target now exists and must not be replaced, or if writing
+    /// fails.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
@@ -67,8 +68,9 @@ pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Locks `target` with the lock file `lock_path`. Returns `None` if the file system does not
-/// support locks. Fails if another writer, or a merge, holds the lock.
+/// Locks `target` with the lock file `lock_path`. Creates the folder of the target if necessary.
+/// Returns `None` if the lock file cannot be created, or if the file system does not support locks.
+/// Fails if another writer, or a merge, holds the lock.
 pub(super) fn lock_target(lock_path: &Path, target: &Path) -> Result<Option<Locked>> {
     let folder = target.parent().unwrap_or(Path::new(""));
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
