@@ -333,8 +333,8 @@ impl<B> Feed for Engine<B> {
         self.shared.runtime.balance.begin();
         (self.logged_wait, self.straggler_wait_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
-            // Stop after this epoch, because the run would repeat it, but the source would prefetch
-            // the next one.
+            // Stop after this epoch, because the run would repeat the epoch, but the source would
+            // prefetch the next epoch.
             run_plan.epoch_limit = 0;
         }
         let run_sender = self.run_sender.as_ref().expect("open until drop");
@@ -355,7 +355,7 @@ impl<B> Feed for Engine<B> {
             Ok(()) => self.receive_slot(wait),
             Err(e) => Some(Err(e)),
         };
-        // If this call fails, the keeper stores the error, and the next call returns it.
+        // Ignore an error here: the keeper stores the error, and returns it from the next call.
         let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let result = result?;
         self.logged_wait = Duration::ZERO;

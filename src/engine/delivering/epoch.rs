@@ -55,7 +55,7 @@ impl<B> Batches<B> {
 /// After some errors, a program can continue to iterate:
 ///
 /// - **A bad sample** makes its batch fail, unless [`OnError::Skip`](crate::OnError::Skip) replaces
-///   it. The next item is the following batch. Until the program requests that item, the
+///   the sample. The next item is the following batch. Until the program requests that item, the
 ///   [checkpoint](Batches::checkpoint) stays at the failed batch, so that a run that ends at the
 ///   error resumes there.
 /// - **The [timeout](crate::Loader::held_batches_timeout)** expires if the consumer holds every
@@ -102,7 +102,7 @@ impl<B> Epoch<'_, B> {
     }
 
     /// Returns true if no more batches follow, because the epoch is complete or an error has ended
-    /// it.
+    /// the epoch.
     pub fn is_empty(&self) -> bool {
         self.batches.remaining() == 0
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// One pass over a [`Loader`](crate::Loader) that is used directly in a `for` loop. If opening the
 /// loader fails, the error is the only item.
 ///
-/// [`Epoch`](crate::Epoch) lists the possible errors and explains how to continue after each one.
+/// [`Epoch`](crate::Epoch) lists the possible errors and explains how to continue after each error.
 #[derive(Debug)]
 pub struct IntoIter(std::result::Result<Box<Batches<HostBatch>>, Option<Error>>);
 

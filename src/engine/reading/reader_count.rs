@@ -12,7 +12,8 @@
 
 use crate::engine::state::MAX_READERS;
 
-/// Initial number of readers, enough to saturate a disk (`benches/RESULTS.md`).
+/// Initial number of readers, enough to saturate most disks. `benches/RESULTS.md` compares up to 64
+/// concurrent reads.
 pub(super) const INITIAL_READERS: usize = 32;
 
 /// Minimum length of a window in ns, without the longest gap between two reads.
@@ -42,8 +43,8 @@ pub(super) struct ReaderCount {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number of readers stays constant for this many windows. It is then doubled after the
-    /// first window in which parts wait for readers.
+    /// The number of readers stays constant for this many windows. The number is then doubled after
+    /// the first window in which parts wait for readers.
     Resting(u32),
     /// The number of readers has just been doubled. The value is the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.

@@ -63,7 +63,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   other images, and its bytes are freed immediately.
 /// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only your
 ///   threads use that stream: the thread that receives a response makes the stream wait for the
-///   batch, and the thread that drops the batch records an event in it.
+///   batch, and the thread that drops the batch records an event in the stream.
 /// - **Memory** for batches is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded or the request is canceled.

@@ -1,8 +1,9 @@
 //! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request waits in a queue until the coordinator makes it the next batch of the run. It has then
-//! *begun*. Canceling removes a request from the queue. If the request has begun, canceling only
-//! drops its images. Its batch stays in the run, so that later batches keep their indices.
+//! A request waits in a queue until the coordinator makes it the next batch of the run. The request
+//! has then *begun*. Canceling removes a request from the queue. If the request has begun,
+//! canceling only drops its images. Its batch stays in the run, so that later batches keep their
+//! indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -78,8 +78,8 @@ impl<B> Response<B> {
         !state.expect("no code panics while holding this lock").0.is_pending()
     }
 
-    /// Returns `Ready` if the response has been set. Otherwise, stores the waker in place of an
-    /// earlier one.
+    /// Returns `Ready` if the response has been set. Otherwise, stores the waker, which replaces an
+    /// earlier waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();

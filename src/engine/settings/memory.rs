@@ -12,7 +12,7 @@ use super::scratch::ScratchPlan;
 /// Scratch memory contains the encoded bytes and pixels of images in progress, and the decoders'
 /// working memory. The loader estimates the memory of larger images from their headers
 /// ([`Codec::decode_memory`](crate::decode::Codec::decode_memory)), and counts only the pixels of
-/// small ones. An image that needs more than a worker's own share waits until it may use
+/// small images. An image that needs more than a worker's own share waits until it may use
 /// `shared_scratch_bytes`.
 ///
 /// An image that needs more than all shared memory waits until no other image uses that memory, and

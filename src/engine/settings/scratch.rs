@@ -14,8 +14,8 @@ const WORKER_BYTES: usize = 32 << 20;
 /// Shared memory per core in bytes. A 24-megapixel image needs 72 MB, and a progressive JPEG of
 /// that size needs twice as much.
 const SHARED_BYTES_PER_CORE: usize = 128 << 20;
-/// Memory for samples that are read ahead, in bytes, if memory is not scarce. It holds 1,200
-/// photographs of 110 KB, more than twice as many as
+/// Memory for samples that are read ahead, in bytes, if memory is not scarce. This is enough for
+/// 1,200 photographs of 110 KB, more than twice as many as
 /// [`MAX_READERS`](crate::engine::state::MAX_READERS) threads read at the same time.
 const READ_AHEAD_BYTES: usize = 128 << 20;
 

@@ -12,11 +12,11 @@
 //! CPU demand is high. CPU demand is the CPU time of the process, plus the time that workers waited
 //! for a core.
 //!
-//! The tuner compares counters over time windows in which batches were delivered. It keeps the new
-//! depth if the trial increases the sample rate enough, and reverts any other trial. Each reverted
-//! trial doubles the pause before the next trial, up to a maximum. The pause is reset if a trial
-//! succeeds, if the depth is raised without a trial, or if the rate is no longer between 0.7 and
-//! 1.4 times its recent average.
+//! The tuner compares counters over time windows in which batches were delivered. The tuner keeps
+//! the new depth if the trial increases the sample rate enough, and reverts any other trial. Each
+//! reverted trial doubles the pause before the next trial, up to a maximum. The pause is reset if a
+//! trial succeeds, if the depth is raised without a trial, or if the rate is no longer between 0.7
+//! and 1.4 times its recent average.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};

@@ -16,7 +16,8 @@ pub(crate) const MAX_READERS: usize = 512;
 pub(crate) struct Runtime {
     /// Number of the current run; 0 for none. Threads discard parts and batches of other runs.
     current_run: Arc<AtomicU64>,
-    /// Returns whether a run is no longer current. Blocked reads poll it, so that they can cancel.
+    /// Returns whether a run is no longer current. Blocked reads call this function regularly, and
+    /// end once the result is true.
     is_ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) settings: Arc<Settings>,

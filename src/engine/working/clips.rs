@@ -136,7 +136,7 @@ impl<'a> PartFiller<'a> {
         let (mut frames, recipe) = (ArrayVec::<_, MAX_GROUP>::new(), self.recipe);
         for frame in group.clone() {
             let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
-            // Damage in a video frame is found only by decoding it.
+            // Damage in a video frame is found only by decoding the frame.
             if recipe.is_strict && !encoded.is_video() {
                 Recipe::refuse_damage(&mut encoded)
                     .map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;

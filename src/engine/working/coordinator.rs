@@ -29,8 +29,8 @@ pub(crate) trait BatchSampler: Send + Sync {
     fn end(&self);
 }
 
-/// The coordinator thread. No other thread waits for free slots. It assigns samples to a free slot,
-/// splits the slot into parts, and sends each part to the workers or the readers.
+/// The coordinator thread, which is the only thread that waits for free slots. It assigns samples
+/// to a free slot, splits the slot into parts, and sends each part to the workers or the readers.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
