@@ -15,8 +15,8 @@ use crate::error::Result;
 /// The loader's stream waits until the batch is ready, so work that you queue in that stream may
 /// use the tensors right away. Dropping the batch records an event in the stream, and the memory is
 /// reused once the work before the event is done. So drop the batch after launching the last kernel
-/// that reads it. If a different stream reads the batch, first make the loader's stream wait for
-/// that stream, with an event.
+/// that reads it. If a different stream reads the batch, make the loader's stream wait for that
+/// stream, with an event, before you drop the batch.
 ///
 /// If several threads drop batches, don't open the loader with a per-thread default stream, because
 /// its handle means a different stream on each thread.

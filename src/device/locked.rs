@@ -3,8 +3,8 @@ use crate::error::Result;
 use crate::sampler::Rank;
 
 /// Allocates page-locked memory for `slots` slots of `bytes` bytes. Also returns a constructor for
-/// the keeper, which prevents reuse of slots while a device may still be reading them.
-/// Fails if there is no driver, if this build does not support any driver, or if a driver call fails.
+/// the keeper, which prevents reuse of slots while a device may still be reading them. Fails if
+/// there is no driver, if this build does not support any driver, or if a driver call fails.
 #[cfg(feature = "cuda")]
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<(Vec<SlotMemory>, MakeKeeper)> {
     use super::nvidia;

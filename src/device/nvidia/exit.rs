@@ -1,8 +1,8 @@
 //! Stops the driver calls of this crate when the process exits.
 //!
-//! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
-//! once the device is idle. Meanwhile, the driver, and tools that are loaded into it, may already
-//! be cleaning up. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31
+//! Threads of the crate may outlive the loader, for example to free memory once the device is idle.
+//! Meanwhile, the driver, and tools that are loaded into it, may already be cleaning up because the
+//! process exits. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31
 //! test runs. So on Unix, an exit handler of this crate runs first, refuses new calls, and waits up
 //! to a second for the calls in progress.
 

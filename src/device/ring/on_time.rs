@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code)]
 
-/// Sets the timer slack of this thread to 1 ns on Linux. The default lets timed waits end 50 µs
-/// late, so that several of them can end together.
+/// Sets the timer slack of this thread to 1 ns on Linux. The default lets timed waits end up to
+/// 50 µs late, so that several of them can end together.
 pub(super) fn wake_on_time() {
     #[cfg(target_os = "linux")]
     // SAFETY: see the invariant. If the call fails, waits end later.
