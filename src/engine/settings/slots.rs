@@ -18,7 +18,7 @@ use super::priority;
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. Both limits are equal if the user sets a value, or if memory permits
-/// only one.
+/// only one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) min: usize,
