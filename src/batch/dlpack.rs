@@ -89,7 +89,7 @@ impl std::fmt::Debug for Backing {
     }
 }
 
-/// The device that holds a tensor's memory.
+/// The device on which a tensor's memory is located.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DlDevice {
     /// Host memory, which may be page-locked. DLPack has a separate code for page-locked memory,

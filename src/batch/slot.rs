@@ -7,7 +7,7 @@
 //!
 //! **Invariants**
 //! 1. At any time, every `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one
-//!    [`FilledSlot`]. Only this file creates these tokens.
+//!    [`FilledSlot`], unless a token was dropped. Only this file creates these tokens.
 //! 2. A `FreeSlot` or `FilledSlot` token is exclusive: only its holder accesses the slot's bytes
 //!    and metadata.
 //! 3. The `SlotPart`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses
@@ -15,8 +15,8 @@
 //!    `samples`, whose elements do not move while parts exist. All parts may read the header, which
 //!    nobody writes while parts exist.
 //! 4. Encoded data for a device has its own span, which the parts share. `encoded` is the
-//!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
-//!    most one part.
+//!    number of bytes of this span that have been reserved. In each batch, each byte is reserved by
+//!    at most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`FreeSlot`] writes `variant`.
 //! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
@@ -41,9 +41,9 @@ struct Slot {
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     parts_left: AtomicUsize,
-    /// Number of bytes of encoded data that have been handed out (invariant 4).
+    /// Number of bytes of encoded data that have been reserved (invariant 4).
     encoded: AtomicUsize,
-    /// Number of blocks of coefficients that have been handed out.
+    /// Number of blocks of coefficients that have been reserved.
     blocks: AtomicUsize,
 }
 

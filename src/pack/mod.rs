@@ -1,7 +1,8 @@
 //! Packs the samples of a source into files that are fast to read.
 //!
-//! A file with its final name is always complete. In a folder, an incomplete file has a name that
-//! ends in `.partial`. In a store, an object appears when its upload is complete.
+//! A dataset file with its final name is always complete. In a folder, the name of an incomplete
+//! file, or of the folder of an incomplete LMDB database, ends in `.partial`. In a store, an object
+//! appears when its upload is complete.
 
 mod array;
 mod bad_images;

@@ -38,8 +38,9 @@ pub(crate) struct History {
 /// An order that can be changed from any position onward.
 pub(crate) trait UpdatableOrder: Sampler {
     /// Returns the order with `change` added, and the position at which the change takes effect.
-    /// Removes the changes of earlier calls at the same or later positions. The result may drop
-    /// data that only positions before `keep_from` need.
+    /// Removes the changes of earlier calls at the same or later positions, and the changes that a
+    /// mixture's schedule makes there. The result may drop data that only positions before
+    /// `keep_from` need.
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     fn history(&self) -> History;

@@ -52,10 +52,10 @@ use crate::error::{Error, Result, counted};
 /// samples.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). The two paragraphs above assume samplers that deliver every sample once per
-/// pass, as those of [`new`](Mixture::new) do. [`MixtureOptions`] schedules changes to the
-/// proportions, and sets the length of the rounds, which sources are repeated, and whether a batch
-/// may contain samples of several sources.
+/// [`of`](Mixture::of). The paragraphs above describe sources that are shuffled in each pass, as by
+/// [`new`](Mixture::new). [`MixtureOptions`] schedules changes to the proportions, and sets the
+/// length of the rounds, which sources are repeated, and whether a batch may contain samples of
+/// several sources.
 #[derive(Clone)]
 pub struct Mixture {
     components: Arc<[Component]>,

@@ -1,4 +1,4 @@
-//! Shuffles with keyed permutations, which need no memory.
+//! Shuffles with keyed permutations, which need no memory per sample.
 
 use std::array;
 use std::ops::Range;

@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A pass over the source takes several rounds, so many epochs do not contain a sample.
+    /// A pass over the source takes several rounds, so a sample is absent from many epochs.
     #[test]
     fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);

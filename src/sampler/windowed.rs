@@ -14,10 +14,10 @@ use super::{Position, Sampler};
 /// disks, networks and object stores with slow random reads.
 ///
 /// Consecutive samples form a block, and the blocks are shuffled. Consecutive shuffled blocks form
-/// a window, and the samples within each window are shuffled. While a window is delivered, all
-/// reads are in its blocks, and each block is read completely. As long as a window fits into
-/// memory, this shortens the seeks of a disk and makes use of the read-ahead of the system or the
-/// device. (LMDB is opened without read-ahead.)
+/// a window, and the samples within each window are shuffled. All samples of a window are in its
+/// blocks, and each block is read completely. As long as a window fits into memory, this shortens
+/// the seeks of a disk and makes use of the read-ahead of the system or the device. (LMDB is opened
+/// without read-ahead.)
 ///
 /// Every sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The sampler needs no
 /// memory per sample, finds the sample at a position in constant time, and does not depend on the
