@@ -38,10 +38,11 @@
 //! 5. Device memory outlives all work on it: the ring, the thread and each batch share ownership of
 //!    `Shared`, and after its drop, the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring neither records an event
-//!    in the stream nor makes it wait. The slot of a batch that is dropped during the capture stays
-//!    in `deferred_slots` until a call to `next` after the capture. In a ring that orders batches
-//!    when they are taken, it stays there until a batch is taken, or is added to `deferred_slots`,
-//!    after the capture.
+//!    in the stream nor makes it wait. (`next` checks this only before it waits for a batch, so no
+//!    other thread may begin a capture during the call.) The slot of a batch that is dropped during
+//!    the capture stays in `deferred_slots` until a call to `next` after the capture. In a ring
+//!    that orders batches when they are taken, it stays there until a batch is taken, or is added
+//!    to `deferred_slots`, after the capture.
 //! 7. The consumer's thread makes no device call that waits for work, neither for a batch nor when
 //!    the ring is dropped. If its streams still have work, the copy thread outlives the ring.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch

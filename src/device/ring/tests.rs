@@ -195,8 +195,8 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     for epoch in 0..3 {
         times.begin();
         ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
-        // Wait for the device after each batch, so that every duration is read as soon as it is
-        // known.
+        // Wait for the device after each batch, so that the copy thread reads every duration soon
+        // after the work.
         while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);

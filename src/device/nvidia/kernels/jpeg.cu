@@ -7,15 +7,16 @@
 // So `jpeg_follow` divides a long segment into lines, decodes all lines in parallel from guessed
 // states, and repeats this until the states agree (Weissenberger and Schmidt, "Massively Parallel
 // Huffman Decoding on GPUs", 2018). The result is exact. The cost is that each line is decoded at
-// least twice: once for its state, and once for its coefficients. Samples that synchronize too
-// slowly are left to the host.
+// least twice: once for its state, and once for its coefficients. The host decodes samples that
+// synchronize too slowly.
 //
 // Vocabulary:
 //   sample   an image of the batch (a component sample is one value of a color component)
 //   block    8x8 coefficients (a CUDA block is always called a thread block)
 //   segment  entropy-coded bytes between two restart markers
 //   line     LINE_BYTES bytes of a sample's data, at a multiple of LINE_BYTES
-//   piece    what one thread decodes: a short segment, or about one line of a long segment
+//   piece    the data that one thread decodes at a time: a short segment, or about one line of a
+//            long segment
 //   tile     the lines that one thread block of `jpeg_follow` decodes
 //   share    the part of a large sample that one row of the grid processes
 //   lane     a thread of a warp
@@ -54,7 +55,7 @@ struct WorkInBlocks { static __device__ __forceinline__ u32 of(const DecodeOps& 
 
 // The samples that a thread block processes, and its share of each.
 // The grid is sized for the average sample. A 24-megapixel photograph can be a hundred times the
-// work and would hold up the whole batch. So the grid gets extra rows: row y processes the first
+// work and would delay the whole batch. So the grid has extra rows: row y processes the first
 // share of sample `first + y`, and the rows after that process the remaining shares of large
 // samples, in order. The host computes an upper bound of the number of extra rows.
 struct Share {
@@ -255,8 +256,8 @@ enum { FULL = 64, DUMMY = 65, IDLE = 128, END_OF_BLOCK = 128, NEEDS_SEARCH = 192
 
 // Returns the table entry for the bits `pattern`:
 //   bits 0-4    length of the code and its value
-//   bits 8-15   what to add to `decoded`
-//   bits 16-31  what to add to the bits of code and value to get the value
+//   bits 8-15   number to add to `decoded`
+//   bits 16-31  number to add to the bits of code and value to get the value
 // If the pattern does not cover the code and the sign (the first bit of the value), the entry is
 // NEEDS_SEARCH, and the decoder searches by code length.
 __device__ __forceinline__ u32 table_entry(u32 length, u32 symbol, u32 bits, u32 pattern, bool dc) {
@@ -727,7 +728,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, decoded).code();
 }
 
-// What `jpeg_follow` finds in a line. `jpeg_starts` overwrites it with a Start.
+// Results of `jpeg_follow` for a line. `jpeg_starts` overwrites them with a Start.
 struct __align__(16) LineResult {
     u32 entry, exit;    // states
     u32 first_bit;      // start of the first block
@@ -742,9 +743,9 @@ static_assert(sizeof(LineResult) == sizeof(Start), "a Start overwrites a LineRes
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
 // With regular patterns, decoding may never synchronize, and each pass makes just one more line
-// final. So a sample is left to the host after PASSES passes of `jpeg_follow` over a tile, or CHAIN
-// lines at the start of a tile in `jpeg_starts`. CHAIN is less than the number of a tile's own
-// lines, so `jpeg_starts` never changes a tile's last line.
+// final. So the host decodes a sample if PASSES passes of `jpeg_follow` over a tile, or CHAIN lines
+// at the start of a tile in `jpeg_starts`, do not suffice. CHAIN is less than the number of a
+// tile's own lines, so `jpeg_starts` never changes a tile's last line.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "jpeg_starts must not change a tile's last line");
 

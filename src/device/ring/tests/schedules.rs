@@ -11,8 +11,8 @@ struct Drawn {
     device: usize,
     /// Maximum time that the loader takes per batch, in microseconds.
     loader: u64,
-    /// For each run: its first batch, the number of batches to take, and whether the run ends
-    /// before the next one begins.
+    /// For each run: its first batch, the number of batches to receive, and whether `stop` ends the
+    /// run before the next one begins.
     runs: Vec<(u64, u64, bool)>,
     keeps: usize,
     ring_goes_first: bool,
