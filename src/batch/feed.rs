@@ -116,7 +116,8 @@ pub(crate) trait Feed: Send {
     /// this function for each batch that it receives, and does not count that batch.
     fn set_batches_ahead(&self, _batches: usize) {}
 
-    /// Returns the number of batches that can be received without waiting.
+    /// Returns the number of finished batches that have not been received. The next batch may not
+    /// be among them, because an engine finishes batches out of order.
     fn ready(&self) -> usize;
 
     /// Returns when the loader began to delay a batch that was requested at `requested` and has

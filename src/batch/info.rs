@@ -35,6 +35,8 @@ pub(crate) struct Header {
     pub(crate) next: Option<BatchIndex>,
     /// Index of the batch's schema variant, which depends only on `epoch` and `batch_index`.
     pub(crate) variant: usize,
+    /// One entry per sample. The worker that finishes the batch changes the entries of failed
+    /// samples.
     pub(crate) entries: Vec<Entry>,
     /// `None` if the samples are not mixed.
     pub(crate) mixing: Option<Mixing>,

@@ -189,8 +189,8 @@ pub(crate) enum Role {
     /// Not delivered.
     Decoding { of: usize },
     /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
-    /// a large sample may use the space that small ones leave. The device has space for an average
-    /// of `blocks` blocks of coefficients per sample. Not delivered.
+    /// a large sample may use the space that small samples do not use. The device has space for an
+    /// average of `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
