@@ -5,9 +5,10 @@
 //! code that are linked into it. Calls inside the C library itself are not intercepted.
 //!
 //! **Invariants**
-//! 1. Each function has the signature of its counterpart in the C library. It either forwards its
-//!    arguments, possibly with half the number of bytes to transfer, or returns what the
-//!    counterpart returns after an error.
+//! 1. Each function has a signature that is compatible with its counterpart in the C library when
+//!    called: pointers are untyped, and the optional argument of a variadic function is always
+//!    present. The function either forwards its arguments, possibly with half the number of bytes
+//!    to transfer, or returns the value that the counterpart returns after an error.
 //! 2. Counting a call does not allocate memory.
 #![allow(unsafe_code)]
 
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
     Allocation,
     /// Anonymous maps never fail, because stacks and the heap use them.
     Map,
-    /// `madvise(MADV_POPULATE_READ)`, which fails like after a disk error in a mapped file.
+    /// `madvise(MADV_POPULATE_READ)`, which fails as it does after a disk error in a mapped file.
     Pages,
     Open,
     Metadata,
@@ -164,8 +165,9 @@ fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     address
 }
 
-/// Defines the intercepted functions of one kind. `short` is the byte-count argument of calls that
-/// may transfer fewer bytes.
+/// Defines the intercepted functions. After `if` follows the kind of the call, or `None` if the
+/// call is never made to fail. `else` maps the kind to the result of a failed call. `short` is the
+/// byte-count argument of functions that may transfer fewer bytes, and the kind of such a transfer.
 macro_rules! calls {
     ($(
         fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty,

@@ -178,7 +178,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Lists the innermost functions of this library, and the external function that they called.
+/// Lists the innermost functions of this library, at most four, after the external function that
+/// they called. If there are none, lists the 12 innermost functions of the trace.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

@@ -1,5 +1,5 @@
-//! Describes a loader's batches as text, and checks a loader after one of its system calls has
-//! failed.
+//! Describes a loader's batches as text, and checks a loader after one of its system calls or
+//! allocations has failed.
 
 use warpfeed::{HostBatch, Loader, Result};
 
@@ -34,8 +34,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Returns whether `text` describes the expected epoch, except for replaced samples. Each replaced
-/// sample must be listed as a fault.
+/// Returns whether `text` describes the expected epoch, except for replaced samples. At least one
+/// fault must be listed, and each replaced sample must be listed as a fault.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {

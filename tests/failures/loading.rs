@@ -1,6 +1,8 @@
 //! Lets single system calls and large allocations fail while a loader opens or runs. The loader
 //! must deliver correct batches, or return an error that names a file, a sample, an option or a
-//! thread. Nothing may leak, and the next loader must work.
+//! thread. If errors are skipped, it may also replace samples, which it must list. A failed
+//! allocation may abort the process only in crates that cannot report it
+//! (`sweep::ABORTING_CRATES`). Nothing may leak, and the next loader must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,8 @@ use crate::child::{Attempt, Done, End, attempt, prepare};
 /// Maximum number of calls per case and kind that fail by default.
 const MAX_CALLS: usize = 12;
 
-/// Prefixes of functions in other crates that abort the process if an allocation fails.
+/// Prefixes of the names of functions in other crates that abort the process if an allocation
+/// fails.
 const ABORTING_CRATES: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
 
 pub(crate) struct Case<'a> {

@@ -24,7 +24,7 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// A block of eight counters. Most counters are 0, so comparing whole blocks with 0 is fast.
+/// A block of 64 one-byte counters. Most counters are 0, so comparing whole blocks with 0 is fast.
 type Block = [u64; 8];
 
 pub(super) struct Coverage {
@@ -106,8 +106,9 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 
 const MAX_INPUTS: usize = 4096;
 
-/// Inputs that reached new edges, by the address of the file list that they were derived from. The
-/// folder `WARPFEED_FUZZ_CORPUS`, if set, stores them for later runs.
+/// Inputs that reached new edges, at most [`MAX_INPUTS`] per list of files. The key is the address
+/// of the list from which the inputs were derived. The folder `WARPFEED_FUZZ_CORPUS`, if set,
+/// stores the inputs for later runs.
 #[derive(Default)]
 pub(super) struct Corpus {
     inputs: HashMap<usize, Vec<Vec<u8>>>,
@@ -147,7 +148,8 @@ impl Corpus {
     }
 
     /// Returns `input`, or the file that replaces it: if `WARPFEED_FUZZ_INPUT` is set, input N of
-    /// the case is the file `$WARPFEED_FUZZ_INPUT.N`.
+    /// the case is the file `$WARPFEED_FUZZ_INPUT.N`. If `WARPFEED_FUZZ_LAST` is set, writes the
+    /// input to the file `$WARPFEED_FUZZ_LAST.N`.
     pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
@@ -166,8 +168,8 @@ impl Corpus {
         input
     }
 
-    /// Adds the case's inputs to the corpus if they reached new edges. Writes them to files if the
-    /// case `failed`.
+    /// Adds the case's inputs to the corpus if the case reached `new` edges. Writes the inputs to
+    /// files if the case `failed`.
     pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
         if let Some(name) = failed {
             let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));

@@ -29,7 +29,7 @@ const WORDS: [&[u8]; 18] = [
     b"\x21\xf9\x04\x01",
     b"BM",
     b"II+\0\x08\0\0\0",
-    // TIFF tags: compression, tiles, predictor.
+    // TIFF tags: compression, tile width, predictor.
     b"\x03\x01\x03\0\x01\0\0\0",
     b"\x42\x01\x03\0\x01\0\0\0\x10\0",
     b"\x3d\x01\x03\0\x01\0\0\0\x02\0",
@@ -70,7 +70,8 @@ fn originals() -> Vec<Vec<u8>> {
     files
 }
 
-/// Recomputes the checksum of every PNG chunk, because decoders stop at a wrong checksum.
+/// Recomputes the checksums of the PNG chunks, up to the first incomplete chunk. Decoders stop at a
+/// wrong checksum.
 fn seal(png: &mut [u8]) {
     let mut offset = 8;
     while let Some(length) = png.get(offset..offset + 4) {
@@ -230,7 +231,8 @@ fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     Some((Size::new(info.width, info.height), values))
 }
 
-/// A damaged mask must fail or have the values that the `png` crate decodes.
+/// A damaged mask must fail or have the values that the `png` crate decodes. If the `png` crate
+/// rejects the file, any values are accepted.
 fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(masks, &WORDS);

@@ -42,9 +42,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Mutates a copy of one of the files in `from`. Some mutations insert a part of a file, or one
-    /// of `words`, which are tokens of the format. In a build with edge counters, inputs that
-    /// reached new edges are mutated further.
+    /// Copies one of the files in `from`, and usually changes the copy at up to four places. Some
+    /// changes insert a part of a file, or one of `words`, which are tokens of the format. In a
+    /// build with edge counters, inputs that reached new edges are replayed and mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // Use a separate generator, so that each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());
@@ -94,7 +94,7 @@ impl Random {
                 }
             }
             // Overwrite bytes with a number within 2 of a power of two, such as the limit of an
-            // integer type, in 1, 2, 4 or 8 bytes and either byte order.
+            // integer type. The number has 1, 2, 4 or 8 bytes, in either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
@@ -138,8 +138,9 @@ const MAX_CASE_TIME: Duration = Duration::from_secs(20);
 
 /// Runs `case` for consecutive seeds, for `WARPFEED_FUZZ_SECONDS` seconds (default 1) and at most
 /// `WARPFEED_FUZZ_CASES` cases. `WARPFEED_FUZZ_SEED` is the first seed (default 2^32 with
-/// `WARPFEED_FUZZ_SECONDS`, and 0 without). `case` returns whether its input was accepted. Panics
-/// are caught, and the failing seeds are listed at the end.
+/// `WARPFEED_FUZZ_SECONDS`, and 0 without). `case` returns whether its input was accepted. A case
+/// fails if it panics or takes longer than [`MAX_CASE_TIME`]. The run ends at the 20th failure, and
+/// lists the failing seeds at the end.
 ///
 /// If `WARPFEED_FUZZ_LAST` is a file name, the file receives the current seed, because a case may
 /// kill the process.

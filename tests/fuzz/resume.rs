@@ -182,7 +182,8 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     if serde_json::to_value(&state).expect("plain data serializes")["stateful"] == true {
         return true;
     }
-    // Except for the position and missing keys, an accepted checkpoint equals the loader's own.
+    // Except for the position, missing keys and the augmentation (compared below), an accepted
+    // checkpoint equals the loader's own.
     let mut restored = serde_json::to_value(&state).expect("plain data serializes");
     for field in ["epoch", "batch", "epoch_samples", "order"] {
         restored[field] = saved.value[field].clone();

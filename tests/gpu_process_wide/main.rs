@@ -1,5 +1,5 @@
 //! Tests that observe the whole process or device, so they run one at a time. Without a GPU, they
-//! print why they are skipped.
+//! are skipped, or fail if `WARPFEED_REQUIRE` lists `cuda`.
 
 #[path = "../support/device/mod.rs"]
 mod device;

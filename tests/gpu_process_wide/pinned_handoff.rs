@@ -1,7 +1,8 @@
 //! Tests that a batch in page-locked memory can be uploaded asynchronously on any stream and
 //! dropped immediately. The device must still receive exactly that batch.
 //!
-//! `WARPFEED_BATCHES=10000` runs that many batches.
+//! `WARPFEED_BATCHES=10000` runs that many batches in most tests. The test of pageable memory runs
+//! at most 1000.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -18,8 +19,9 @@ use warpfeed::cuda::cudarc::driver::CudaStream;
 /// Nanoseconds of work on each stream before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Uploads `count` batches, cycling through `streams`. Each upload is queued after long work, and
-/// the batch is passed to `give` at once. Returns the number of corrupted batches.
+/// Uploads `count` batches, cycling through `streams`. Each upload is queued behind a long kernel,
+/// and `give` receives the batch without waiting for the upload. Returns the number of corrupted
+/// batches.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];

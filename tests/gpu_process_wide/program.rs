@@ -195,7 +195,7 @@ fn the_current_device_of_a_thread_does_not_change() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
-                // Only the loader keeps this stream.
+                // Soon, only the loader has a handle of this stream.
                 let own_stream = stream.context().new_stream().unwrap();
                 there();
                 let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own_stream).unwrap();

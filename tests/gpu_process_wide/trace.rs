@@ -89,9 +89,9 @@ fn block_stream(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Each step frees a slot, and blocks the stream until the next batch has been copied into this
-/// slot. So the trace must show the copy during the step. Apart from time limits, the test does not
-/// depend on the speed of the device.
+/// Each step frees a slot, and blocks the stream until a later batch has been copied into this
+/// slot. The trace must therefore show the copy during the step. The last steps have no later
+/// batch. Apart from time limits, the test does not depend on the speed of the device.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _serial = serial();

@@ -1,5 +1,6 @@
-//! Tests that, after a warm-up, no thread allocates memory per sample or per batch. All images are
-//! JPEGs, because the crates that decode other formats allocate memory.
+//! Tests that, after a warm-up, no thread allocates memory per sample or per batch: at least one of
+//! twelve epochs must make fewer allocations than it has batches. All images are JPEGs, because the
+//! crates that decode other formats allocate memory.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -82,7 +82,7 @@ fn a_limit_above_the_default_admits_larger_images() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, but the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // With a higher limit, the decoder fails because the file contains no pixels.
+        // With a higher limit, the decoder fails because the file contains too few pixels.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -143,7 +143,8 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     assert_eq!(batches.sample_errors().len(), 1);
 }
 
-/// Small files declare the largest image that their format allows.
+/// Small files declare the largest image that their format (JPEG, BMP) or the type `Size` (`.npy`)
+/// allows.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _serial = serial();

@@ -1,5 +1,6 @@
-//! Tests the workers' scratch memory. The memory plan must include it, and no image may make the
-//! workers exceed the plan. Memory for an unusually large image must be freed afterward.
+//! Tests the workers' scratch memory. The memory plan must include this memory. Only an image that
+//! is larger than the shared memory may exceed the plan, and is then decoded alone. Memory for an
+//! unusually large image must be freed afterward, except for each worker's share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

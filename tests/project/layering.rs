@@ -19,12 +19,13 @@ struct Rules {
     /// Modules that are divided into groups, in order. A group imports only from earlier groups of
     /// its module.
     groups: &'static [(&'static str, &'static [&'static str])],
-    /// Whether the limit [`MAX_FILES`] applies to all folders, or only to modules with groups.
+    /// Whether the limit [`MAX_FILES`] applies to all folders except the crate root, or only to
+    /// modules with groups.
     small: bool,
 }
 
-/// The data flow from a sample index to the user. `trace` is at the beginning, because modules of
-/// all stages use it. Dataset writers are outside of the flow and use the modules at its beginning.
+/// The data flow from a sample index to the user. `trace` is near the beginning, because modules of
+/// all stages may use it. Dataset writers are outside of the flow and use modules at its beginning.
 const WARPFEED: Rules = Rules {
     flow: &[
         "error",
@@ -123,9 +124,9 @@ impl Crate {
         panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// Returns all references between modules of the crate, except the references of [`SETTERS`].
-    /// A reference is the module, the absolute name, and whether the path reached the root through
-    /// `super`.
+    /// Returns the references between modules of the crate. Omits re-exports, references in the
+    /// crate root, and the references of [`SETTERS`]. A reference is the module, the absolute name,
+    /// and whether the path reached the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(module, name, _)| !SETTERS.contains(&(&module.join("::"), &name.join("::"))));
@@ -491,8 +492,9 @@ const NAMES_THE_DRIVER: [&str; 6] = [
     "src/lib.rs",
     "src/loader/nvidia.rs",
 ];
-/// Types from other folders that get more methods in the driver's folder or in
-/// `src/loader/nvidia.rs`. Only these methods may mention types of `cudarc` in public.
+/// Types from other folders that have additional methods in the driver's folder or in
+/// `src/loader/nvidia.rs`. Of the methods of such types, only the additional ones may mention types
+/// of `cudarc` in public.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
 fn paths(items: &[Item]) -> Vec<Name> {
@@ -518,7 +520,7 @@ fn names_the_driver(path: &Name) -> bool {
     path.iter().enumerate().any(|(i, part)| WORDS.contains(&&**part) && !of_a_type(i))
 }
 
-/// Lists files outside of the driver's folder that refer to the driver.
+/// Lists files outside of the driver's folder, except tests, that refer to the driver.
 fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
     let mut names: Vec<String> = files

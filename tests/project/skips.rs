@@ -134,7 +134,8 @@ impl<'a> Visit<'a> for Returns<'_> {
 }
 
 /// Lists the tests in `files` (path and text) that return early in a way that `WARPFEED_REQUIRE`
-/// does not turn into a failure.
+/// does not turn into a failure. Omits ignored tests, and returns under a condition on an
+/// environment variable.
 fn silent(files: &[(String, String)]) -> Vec<String> {
     let parsed: Vec<_> = files
         .iter()

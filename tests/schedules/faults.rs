@@ -91,8 +91,8 @@ impl Schedule {
         let mut rng = Rng::new(seed, 0, 0);
         let mut below = |end: u64| rng.next_u64() % end;
         let len = 1 + below(40);
-        // One sample in `rate` fails, and one in `rate` is slow. With the first rate, no sample
-        // does; with the last, every sample does.
+        // On average, one sample in `rate` fails or panics, and one in `rate` is slow. The first
+        // rate makes practically all samples sound. With the last rate, no sample is sound.
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Stage::Read, Stage::Size, Stage::Decode, Stage::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
@@ -111,7 +111,7 @@ impl Schedule {
         // A hasty consumer abandons many epochs.
         let hasty = below(4) == 0;
         let count = if hasty { 3 + below(5) } else { 1 + below(3) };
-        // The consumer holds one batch out of this number.
+        // On average, the consumer holds one batch out of this number.
         let keep_one_in = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
@@ -298,7 +298,7 @@ impl Transform for Scheduled {
 pub(crate) struct Account {
     pub(crate) delivered: u64,
     pub(crate) skipped: u64,
-    /// Number of samples in batches that were not requested or that come after an error.
+    /// Number of samples in batches that failed, come after a failed batch, or were not requested.
     pub(crate) undelivered: u64,
     pub(crate) total: u64,
     pub(crate) stopped: u64,

@@ -101,8 +101,8 @@ pub fn refused(loader: Loader, words: &str) {
     assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{words}: {e}");
 }
 
-/// Checks that a run that continues from a checkpoint has the batches of an unbroken run. `content`
-/// returns what is compared of a batch.
+/// Checks that a run resumed in the middle of an epoch delivers the remaining batches of this
+/// epoch, as in an uninterrupted run. `content` returns the part of a batch to compare.
 pub fn check_resume<T: PartialEq>(make: impl Fn() -> Loader, content: impl Fn(&HostBatch) -> T) {
     let read = |batches: &mut Batches<HostBatch>, epoch| -> Vec<T> {
         batches.epoch(epoch).map(|batch| content(&batch.unwrap())).collect()
@@ -205,9 +205,9 @@ pub fn run_until(
     unreachable!("the range of epochs has no end")
 }
 
-/// Waits until the process has exactly `expected` warpfeed threads. Retries, because a thread
-/// gets its name shortly after it starts, and stays in `/proc/self/task` briefly after it is
-/// joined.
+/// Waits until the process has exactly `expected` warpfeed threads, and panics after at least a
+/// minute. Retries, because a thread gets its name shortly after it starts, and stays in
+/// `/proc/self/task` briefly after it is joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..600_000 {
         if threads() == expected {

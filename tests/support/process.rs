@@ -24,8 +24,8 @@ macro_rules! child {
 }
 pub(crate) use child;
 
-/// Runs the test again in a child process, and leaves it in this process. The statements after
-/// `own_process!(name_of_the_test)` thus run only in the child process. For tests that set
+/// Runs the test again in a child process, and returns from it in this process. The statements
+/// after `own_process!(name_of_the_test)` thus run only in the child process. For tests that set
 /// environment variables or observe the whole process.
 macro_rules! own_process {
     ($test:ident) => {

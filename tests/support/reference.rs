@@ -13,9 +13,10 @@ use warpfeed::{Dtype, Layout, Normalize};
 pub(crate) struct Ops {
     /// The rectangle to erase, and the value of each channel in it.
     pub(crate) erase: Option<(Rect, [f32; 3])>,
-    /// Index of the partner sample, and the weight of this sample.
+    /// Index of the sample to blend with this one, and the weight of this sample.
     pub(crate) mix: Option<(usize, f32)>,
-    /// Index of the partner sample, and the rectangle that shows its pixels.
+    /// Index of the sample to paste from, and the rectangle that shows its pixels. Ignored if `mix`
+    /// is set.
     pub(crate) cut: Option<(usize, Rect)>,
 }
 

@@ -5,11 +5,14 @@
 
 use std::fmt::Display;
 
-/// The words that `WARPFEED_REQUIRE` may contain, one per line, each with its meaning.
-/// `python/tests/conftest.py` reads the same file.
+/// The words that `WARPFEED_REQUIRE` may contain, one per line, each with its meaning. Lines that
+/// start with `#` are comments. `python/tests/conftest.py` reads the same file.
 const WORDS: &str = include_str!("require.txt");
 
-/// Prints why the test is skipped. Panics if `WARPFEED_REQUIRE` lists `word`.
+/// Prints why the test is skipped.
+///
+/// # Panics
+/// `WARPFEED_REQUIRE` lists `word`, or one of the words is not in `require.txt`.
 #[track_caller]
 pub fn missing(word: &str, why: impl Display) {
     match is_required(&std::env::var("WARPFEED_REQUIRE").unwrap_or_default(), word) {
@@ -22,7 +25,7 @@ pub fn missing(word: &str, why: impl Display) {
 /// Returns whether the comma-separated list `required` contains `word`.
 ///
 /// # Errors
-/// The list contains a word that is not in `require.txt`.
+/// `word`, or a word in the list, is not in `require.txt`.
 pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     let required = required.split(',').map(str::trim).filter(|word| !word.is_empty());
     for listed_word in required.clone().chain([word]) {

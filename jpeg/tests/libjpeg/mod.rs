@@ -55,8 +55,9 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component. `data` has `64 * width * height` values, in natural order.
-/// `width` and `height` are in blocks.
+/// The coefficients of one component. `width` and `height` are in blocks. `data` has
+/// `64 * width * height` values: blocks row by row, and each block in natural order, not in zigzag
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub width: usize,
@@ -100,7 +101,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Rewrites `jpeg` as a sequential file with restart markers, like `jpegtran -restart`.
+/// Rewrites `jpeg` as a sequential file with a restart interval of `restart` MCUs, like
+/// `jpegtran -restart`. Zero means no restart markers.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);

@@ -51,7 +51,7 @@ pub(super) static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// yet, `u32::MAX` once it prints its backtrace, and 0 otherwise.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 /// Key of the thread-local value whose destructor ends a scheduled thread. This destructor runs
-/// after all others.
+/// after the thread-local destructors of std.
 pub(super) static EXIT_KEY: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct LockedSchedule {

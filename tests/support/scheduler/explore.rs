@@ -74,9 +74,10 @@ pub struct Explored<const N: usize> {
     pub summary: String,
 }
 
-/// Runs `run_seed` under the schedule of each seed, on all cores. After a failure, starts no other
-/// process, and returns the lowest seed that failed as `Err`. The calling thread must be the only
-/// one in the process, except for the test harness's waiting main thread.
+/// Runs `run_seed` under the schedule of each seed, on all cores that this process may use. After a
+/// failure, starts no other process, waits for the running ones, and returns the lowest seed that
+/// failed as `Err`. The calling thread must be the only one in the process, except for the test
+/// harness's waiting main thread.
 pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -176,8 +177,8 @@ fn prepare() {
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
     EXIT_KEY.store(key, SeqCst);
-    // Use a single heap that never shrinks. Threads that run one at a time gain nothing from
-    // separate heaps, and mapping new pages is slow.
+    // Use a single heap that shrinks only if a gigabyte is free at its end. Threads that run one at
+    // a time gain nothing from separate heaps, and mapping new pages is slow.
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 1 << 30),

@@ -396,7 +396,7 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as LibcFn)
 }
 
-/// Reports the stack's guard page to std. libc doesn't know about it, because the scheduler
+/// Reports the stack's guard page to std. libc does not know about the page, because the scheduler
 /// allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
@@ -438,7 +438,8 @@ unsafe impl GlobalAlloc for Allocator {
 /// recursion.
 pub(super) static IS_AT_BRANCH: AtomicBool = AtomicBool::new(false);
 
-/// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.
+/// LLVM's coverage instrumentation calls this function on every control-flow edge of an
+/// instrumented crate.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
     if !IS_RUNNING.load(Relaxed) || IS_AT_BRANCH.swap(true, Relaxed) {

@@ -13,16 +13,16 @@ use super::baton::{HAS_FAILED, THREAD_INDEX, UnlockedStderr, print_backtrace};
 
 pub(super) const MAX_THREADS: usize = 1024;
 
-/// Virtual time limit in nanoseconds. A longer schedule fails: its threads probably wait for each
-/// other.
+/// Virtual time limit in nanoseconds. A schedule fails if a timeout advances the clock beyond the
+/// limit: its threads probably wait for each other.
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
-/// Maximum number of steps. A longer schedule fails: it is probably a livelock.
+/// Maximum number of steps. A schedule with more steps fails: it is probably a livelock.
 pub(super) const MAX_STEPS: u64 = 20_000_000;
 
-/// `(n, m)`: at each of the `n` steps after a timeout, the next thread is chosen again with a
-/// probability of at least 1 in `m`. Code that handles a timeout runs rarely, and races with the
-/// event for which the thread waited, so threads switch more often there.
+/// `(n, m)`: at each of the next `n` steps of a thread whose wait timed out, the scheduler chooses
+/// a thread again with a probability of at least 1 in `m`. Code that handles a timeout runs rarely,
+/// and races with the event for which the thread waited, so threads switch more often there.
 pub(super) const AFTER_TIMEOUT: (u32, u64) = (8, 4);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +82,10 @@ pub(super) enum Style {
     /// from the ready threads with a probability of at least 1 in `n`, or 1 in 2 for a wake-up.
     Uniform(u64),
     /// `Priorities(n)`: the ready thread with the highest priority runs. At each step except
-    /// branches and yields, the running thread gets the lowest priority with a probability of at
-    /// least 1 in `n`. A few such preemptions at arbitrary points find bugs that need a particular
-    /// order of events ("A randomized scheduler with probabilistic guarantees of finding bugs",
-    /// ASPLOS 2010).
+    /// branches, yields and waits, the running thread gets the lowest priority with a probability
+    /// of at least 1 in `n`. A few such preemptions at arbitrary points find bugs that need a
+    /// particular order of events ("A randomized scheduler with probabilistic guarantees of finding
+    /// bugs", ASPLOS 2010).
     Priorities(u64),
 }
 
@@ -109,7 +109,8 @@ pub(super) struct Schedule {
     /// Time in nanoseconds from the earliest deadline until its wait times out. Waits with
     /// deadlines in between time out as well, so several waits end together.
     pub(super) timeout_delay: u64,
-    /// `n`: at each yield, a different ready thread runs with a probability of at least 1 in `n`.
+    /// `n`: at each yield, a different ready thread, if any, runs with a probability of at least 1
+    /// in `n`.
     pub(super) yield_odds: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
@@ -281,7 +282,8 @@ impl Schedule {
         count
     }
 
-    /// Fails the schedule: every thread prints its backtrace, and the last one ends the process.
+    /// Fails the schedule: every thread that has not ended prints its backtrace, and the last one
+    /// ends the process.
     pub(super) fn fail(&mut self, reason: impl std::fmt::Display) -> ! {
         let _ = writeln!(UnlockedStderr, "schedule {} {reason} ({:?}, {:?})", self.seed, self.style, self.coverage);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
