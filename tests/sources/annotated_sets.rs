@@ -1,5 +1,6 @@
 //! Tests that COCO, YOLO and Pascal VOC datasets return the images, boxes, classes, masks and
-//! keypoints in their files, and that errors name the file and the position.
+//! keypoints in their files. Errors must name the file, and errors in an annotation also its line
+//! or id.
 
 use std::fs;
 use std::path::Path;
@@ -329,7 +330,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     for none in &found_samples[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
-    // A list of images defines one split; folders define the others.
+    // A list of images defines the split `val`, and a folder defines `train`.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "images are in the order of the list");
@@ -549,7 +550,7 @@ fn packed_annotations_equal_earlier_versions() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    // The reference predates COCO's areas.
+    // The recorded hash of the COCO dataset is older than the field for areas.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
     let (coco, voc) = (coco_dataset(&json), voc());

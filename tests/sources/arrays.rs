@@ -1,5 +1,5 @@
-//! Tests that array files written by NumPy, safetensors and PyTorch contain the expected images and
-//! labels, and that unusable or damaged files are refused.
+//! Tests that the images and labels in array files written by NumPy, safetensors and PyTorch are
+//! read, and that unusable, truncated and changed files are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! Tests that clips contain exactly the frames that a brute-force search finds, and that each frame
-//! has the same pixels as if it was decoded alone. The start of a clip must depend only on the
-//! seed, the epoch and the sample. Short videos must be padded or rejected, and damaged and empty
-//! videos must cause errors that name the file and the frame.
+//! has the same pixels as if it were decoded alone. The start of a clip must depend only on the
+//! seed, the epoch and the sample. Short videos must be padded or rejected. Damaged and empty
+//! videos must cause errors that name the file. If decoding a frame fails, the error must also name
+//! the frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,8 +75,9 @@ fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
 /// padding flags.
 type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
 
-/// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is frame n of
-/// the clip from `start`, or `None` after the end of the video.
+/// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is the index in
+/// the video of frame `n` of the clip that starts at frame `start`, or `None` after the end of the
+/// video.
 fn naive(
     len: usize,
     (frames, clips_per_video, jitter): (usize, usize, usize),

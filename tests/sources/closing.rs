@@ -1,5 +1,6 @@
-//! Tests closing a loader and aborting the opening of a dataset while the store hangs or fails: both
-//! must be fast and release the store. Also tests that the epoch after an abandoned one is complete.
+//! Tests closing a loader and aborting the opening of a dataset while the store hangs or fails:
+//! both must be fast and release the store. Also tests that the epoch after an abandoned one is
+//! complete.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -25,7 +26,8 @@ const FAILS: u8 = 2;
 struct FlakyStore {
     objects: Objects,
     mode: Arc<AtomicU8>,
-    /// After this number of requests, the store enters this mode forever.
+    /// A number of requests and a mode. Each blocking request after that number of requests sets
+    /// this mode.
     last_mode: (usize, u8),
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns before the response arrives.
@@ -137,8 +139,8 @@ fn a_loader_closes_quickly_during_an_outage() {
                             if planned { source } else { Arc::new(BeforeRead(source, |_| Ok(()))) };
                         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // A low limit keeps the prefetch budget small, so requests are pending when the
-                        // loader is closed.
+                        // A low limit keeps the prefetch budget small, so that samples remain to be
+                        // requested when the loader is closed.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.set_mode(mode);

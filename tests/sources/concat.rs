@@ -1,5 +1,6 @@
-//! Tests that joining datasets that number their classes differently fails with advice, and that
-//! matching by name gives every sample the label of its class name.
+//! Tests that joining datasets with conflicting class names fails with advice, unless the program
+//! chooses how to number the classes. Matching by name must give every sample the label of its
+//! class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Tests that damaged, truncated and malicious tar and LMDB files fail with an error that names the
-//! location. They must never cause a panic, a hang, or the silent loss of a sample.
+//! Tests damaged, truncated and malicious tar and LMDB files. Contradictions in headers, sizes and
+//! values must cause an error that names the location. Truncation must not lose a sample silently,
+//! and no change may cause a panic or a hang.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -263,7 +264,8 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// `seal_again` corrects the checksums of changed headers, so that the headers are parsed.
+    /// `seal_again` corrects the checksums of changed `ustar` headers, so that the reader does not
+    /// stop at a wrong checksum.
     #[test]
     fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),

@@ -1,5 +1,6 @@
-//! Tests that a folder's index is rebuilt if it is damaged or if a folder has changed. A file name
-//! that is not UTF-8 must make only its own sample fail.
+//! Tests that a folder opened with an index has the samples of a new listing, even if the folder
+//! has changed. A damaged index must be rewritten. A file name that is not UTF-8 must make only its
+//! own sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -222,8 +222,8 @@ fn frames_at_a_different_time_fail() {
 #[test]
 fn errors_name_the_damaged_video_and_its_frame() {
     let folder = writable("v30_video");
-    // The file of the first two episodes starts with its moov box, so cutting its end removes only
-    // packets.
+    // In the file of the first two episodes, the moov box precedes the packets, so truncating the
+    // file removes only packets.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let file = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();

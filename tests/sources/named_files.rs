@@ -1,4 +1,4 @@
-//! Tests that only regular files are read, so that no file in a dataset can block a worker or
+//! Tests that pipes and devices in a dataset are not read, because they could block a worker or
 //! exhaust memory. Paths in automatically detected columns must stay inside the table's folder.
 //! Malformed tables and YAML files must be rejected. Warnings must count the files that were left
 //! out.

@@ -1,5 +1,6 @@
-//! Tests that the statistics count every network request, and that a trace's counters have the same
-//! sums. If the loader waits for the network, the verdict must say so.
+//! Tests that the statistics count every network request. The counters of a trace must add up to
+//! the statistics, except for requests that were sent before the trace began. If the loader waits
+//! for the network, the verdict must say so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -20,8 +21,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// A store with limited bandwidth and a latency of [`DELAY`]. Its server may reject the first
-/// attempt of some requests.
+/// A store with limited bandwidth and a latency of [`DELAY`]. If `refuses` is set, the first
+/// attempt of some requests fails.
 #[derive(Clone)]
 struct Throttled {
     objects: Objects,
@@ -196,8 +197,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             "bytes",
         );
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
-        // The trace begins with the first requested batch. By then the source has sent some
-        // requests, but has no response yet.
+        // The trace begins when the first batch is requested. By then, the source may have sent up
+        // to half of its requests, but has no response yet.
         let (sent, total) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
         assert!(sent > 0.5 * total && sent <= total + 1e-6, "{sent} of {total} requests");
         near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");

@@ -1,5 +1,5 @@
-//! Tests that a Parquet file has the same samples as an Arrow file or a folder with the same data,
-//! and that damaged files are rejected.
+//! Tests that a Parquet file has the same samples as an Arrow file or a folder with the same data.
+//! Opening a truncated file must fail, and a changed byte must not cause a panic.
 
 use std::fs;
 use std::path::Path;
@@ -272,7 +272,8 @@ fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut scratch = Vec::new();
     let e = opened(&bytes).read(0, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("bytes, but its header claims"), "{e}");
-    // The writer name of PyArrow before version 3, truncated to the length of the name in the file.
+    // Replace the name of the writer by the name that PyArrow before version 3 wrote, truncated to
+    // the length of the name in the file.
     let writer = b"parquet-cpp-arrow version 26.0.1";
     let offset = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
     bytes[offset..offset + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");

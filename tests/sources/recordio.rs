@@ -99,9 +99,9 @@ fn damaged_recordio_files_fail_with_their_location() {
     }
 }
 
-/// Writes records with an image of three bytes and one label. The label is in the header. With
-/// `arrays`, it follows the header instead, as an array of one number, as `mx.recordio.pack` writes
-/// lists.
+/// Writes records with an image of three bytes and one label. Without `arrays`, the label is in the
+/// header. With `arrays`, the label follows the header as an array of one number, which is the form
+/// that `mx.recordio.pack` writes for a list.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {

@@ -46,9 +46,10 @@ struct Faulty {
     objects: Objects,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Number of attempts per request, by object and first byte. The third attempt succeeds.
+    /// Number of attempts per request, by object and first byte. The third attempt has no random
+    /// fault.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
-    /// Reads beyond this offset in one of the objects fail permanently.
+    /// Reads that end beyond this offset of the shard `-000001.tar` fail permanently.
     permanent_from: Arc<AtomicU64>,
 }
 
@@ -390,7 +391,7 @@ fn a_sample_larger_than_the_free_bytes_does_not_end_prefetching() {
 #[test]
 fn samples_that_cannot_be_prefetched_do_not_end_prefetching() {
     exit_on_hang(|| {
-        // Sample 0 is larger than the budget, and is read 70,000 times before sample 1.
+        // Sample 0 is larger than the budget, and occurs 70,000 times in the order before sample 1.
         let root = shards_of(&[800_000, 1000]);
         let store = Trips::new(Objects::of(root.path(), "mem://set"));
         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();

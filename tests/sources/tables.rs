@@ -444,7 +444,7 @@ fn a_chosen_label_column_names_its_first_bad_value() {
     let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read the \
                  column as a field of type NdArray";
     assert_eq!(e.cause(), words);
-    // The marker of a missing value is not the reason.
+    // The error names the first bad value, and not an earlier marker of a missing value.
     let with_marker = write(root.path(), "m.csv", "path,age\na.png,nan\nb.png,0.5\n");
     assert_eq!(TableOptions::new().label("age").open(with_marker).unwrap_err().cause(), words);
     let objects = write(root.path(), "o.jsonl", "{\"path\": \"a.png\", \"tags\": {\"a\": 1}}\n");

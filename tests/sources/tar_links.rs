@@ -139,7 +139,7 @@ fn hard_links_with_data_are_read_as_files() {
 
 #[test]
 fn size_of_a_hard_link_without_data_is_ignored() {
-    // Keeps only the header, which gives the size of the target.
+    // Each link consists of its header only, which states the size of the target.
     let link = |name: &str| member(name, b'1', "1.jpg", b"one")[..512].to_vec();
     let parts = [member("1.jpg", b'0', "", b"one"), link("2.jpg"), link("3.jpg")];
     let expected = ["1", "2", "3"].map(|key| OwnedSample::new(key).field("jpg", *b"one"));

@@ -1,5 +1,5 @@
-//! Tests that windows of token files equal slices of the arrays in the files, for every token type
-//! and sample order.
+//! Tests that windows of token files equal slices of the arrays in the files, for both token types,
+//! any sample order and several ranks, and that files of the wrong type are rejected.
 
 use std::fs;
 use std::path::Path;
@@ -210,7 +210,7 @@ fn wrong_file_types_and_damaged_files_fail() {
         refused(&wide, TokenType::U16)
             .contains("every other one of the first 200 tokens is below 64, which indicates u32")
     );
-    // Vocabularies with more than 65,536 tokens require u32 files.
+    // Only u32 files can contain the tokens of a vocabulary with more than 65,536 tokens.
     let large: Vec<u32> = tokens.iter().map(|token| token * 5 % 152_000).collect();
     assert!(large.iter().any(|&token| token > 65_536));
     assert!(refused(&stored(&large, TokenType::U32), TokenType::U16).contains("which indicates u32"));

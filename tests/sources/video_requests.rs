@@ -1,6 +1,7 @@
-//! Tests the requests for a video in a store. After the sample table, each group of pictures (GOP)
-//! must take one request, and requests for upcoming samples must overlap. A clip with a random
-//! start must fetch only the GOPs that contain its frames.
+//! Tests the requests for a video in a store. Each group of pictures (GOP) with adjacent packets
+//! must take one request, in addition to the requests for the sample table. Requests for upcoming
+//! samples must overlap. A clip with a random start must fetch only the GOPs that contain its
+//! frames.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -324,8 +325,8 @@ fn joined_and_resumed_ranks_read_the_same_clips_as_local_files() {
 #[test]
 fn interleaved_packets_give_the_frames_of_local_files() {
     exit_on_hang(|| {
-        // Each case has the gap after each packet, whether packets are in reverse order, and
-        // whether the loader is expected to prefetch GOPs.
+        // Each case consists of the gap after each packet in bytes, whether packets are in reverse
+        // order, and whether the loader is expected to prefetch GOPs.
         for (gap, is_reversed, is_prefetched) in [
             (0, true, true),
             (100, false, true),
