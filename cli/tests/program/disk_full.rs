@@ -1,6 +1,8 @@
-//! Tests that, if the disk fills up while a file is written, the command fails and no partial file
-//! remains. A trace lacks the windows that do not fit. The tests limit the file size. If mounting
-//! is allowed, they also use a file system of a few hundred KiB.
+//! Tests that, if the disk fills up while a dataset, a sheet, a report or a plot is written, the
+//! command fails, no partial file remains, and an existing sheet, report or plot is kept. If some
+//! windows of a trace do not fit, the command succeeds, and the trace lacks them. If not even an
+//! empty trace fits, the command fails. The tests limit the file size. If mounting is allowed,
+//! packing also runs on a file system of at most 500 KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -41,7 +43,7 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
     for name in ["x.tar", "x.lmdb"] {
         // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
-        // The first write, a write in the middle, and the last write fail.
+        // With these limits, the first write or a later write fails.
         for max_bytes in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);

@@ -73,8 +73,8 @@ pub(crate) fn find_damage(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
-/// Returns whether libjpeg's C and SIMD code agree on these coefficients. Far outside -512..=511,
-/// values wrap around in the C code but saturate in the SIMD code.
+/// Returns whether the coefficients are so small that libjpeg's C and SIMD code certainly agree on
+/// them. Far outside -512..=511, values wrap around in the C code but saturate in the SIMD code.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -83,9 +83,10 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// Decodes one damaged file. Decoding must not panic, and all backends must agree. If decoding
-/// succeeds, the pixels must equal libjpeg's, unless libjpeg fails, smooths the image, or produces
-/// pixels that depend on the CPU (see [`is_tame`]).
+/// Decodes one damaged file. Decoding must not panic. If the image has at most 2^20 pixels, all
+/// backends must agree. If decoding succeeds, the pixels must also equal libjpeg's, unless libjpeg
+/// fails, smooths the image, may produce pixels that depend on the CPU (see [`is_tame`]), or
+/// ignores the file's EXIF orientation. Returns whether the image was decoded as a whole.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let intact = random_jpeg(random, 48);

@@ -9,7 +9,8 @@ const SAMPLE_JPEG: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
 /// Repacks one random file, which may be damaged. A file in which [`find_damage`] finds damage must
 /// be rejected without any output. Any other file must be rewritten with the same pixels, unless
-/// its MCUs have too many blocks. Rewriting the result again must not change it.
+/// its MCUs have too many blocks. Rewriting the result again must not change it. Returns whether
+/// the file was rewritten.
 fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {

@@ -85,8 +85,8 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Checks with libjpeg that repacking does not change coefficients and pixels, and that repacking
-/// the result again does not change it.
+/// Checks with libjpeg that repacking does not change coefficients and pixels, and that the result
+/// is baseline. Repacking the result again must not change it. Returns the result.
 fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());

@@ -34,7 +34,8 @@ const TOKENS: [&[u8]; 8] = [
     &[0; 64],
 ];
 
-/// Checks that the names in a list are distinct and not empty. Returns whether the list is valid.
+/// Checks that a list that is accepted has names, and that they are distinct. Returns whether the
+/// list is accepted.
 fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join(random.pick(&["classes.txt", "classes.json"]));
@@ -47,8 +48,8 @@ fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that the class names on which two files agree come from one of these files. Returns
-/// whether there are any.
+/// Checks that, unless two files contradict each other, their class names are those of the first of
+/// the two files that has any. Returns whether there are any.
 fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

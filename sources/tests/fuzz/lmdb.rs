@@ -63,7 +63,7 @@ fn values() -> Vec<Vec<u8>> {
 }
 
 /// Damages a value. Reading it must either fail or return fields inside the value. Returns whether
-/// any layout accepts the value.
+/// any layout reads the value as a sample with a valid label.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -89,7 +89,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Returns the fixtures (dicts, tuples and lists) that parse as samples.
+/// Returns the fixtures (dicts, tuples and lists) of less than 2000 bytes that parse as samples.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();

@@ -127,8 +127,8 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// Checks that the edges of a sample's boxes are ordered, that the widths are finite, that the
-/// arrays have one row per box, and that the classes exist.
+/// Checks that the edges of a sample's boxes are ordered, that the widths are finite, and that the
+/// arrays have one row per box. If the dataset has class names, also checks that the classes exist.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;

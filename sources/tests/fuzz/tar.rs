@@ -99,7 +99,8 @@ impl Bytes for Unmapped<'_> {
 }
 
 /// Damages a shard. Scanning it must either fail or return an index with ranges inside the shard.
-/// Encoding and decoding must not change the index. Returns whether the shard is valid.
+/// Encoding and decoding must not change an index that has entries. Returns whether the shard is
+/// valid.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);

@@ -1,5 +1,6 @@
-//! Fuzzes the readers of MP4 and of Matroska files. If a file is accepted, reading one of its first
-//! 20 frames must either fail or return a record that contains bytes of the file.
+//! Fuzzes the readers of MP4 and of Matroska files. If a file is accepted, the times of its frames
+//! must ascend, and reading each of the first 20 frames must either fail or return a record with
+//! the packets of the file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Makes each system call fail once while a loader reads through a cache, or while a cache is
+//! Makes system calls fail, one per run, while a loader reads through a cache, or while a cache is
 //! checked and emptied. Either the batches are unchanged, or an error names the affected file or
-//! URL, or a lack of memory or threads. Afterward, the cache contains no damaged data, and at most
-//! three more loads fill it.
+//! URL, or a lack of memory or threads. Afterward, the cache contains no damaged data, and further
+//! loads return the expected batches. At most three of them fill a cache of blocks.
 
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn filled_cache(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// Returns whether the cause of an error is a lack of memory or threads, and not the cache.
+/// Returns whether the message of an error blames a lack of memory or threads, and not the cache.
 fn is_lack_of_memory_or_threads(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
@@ -86,8 +86,8 @@ fn a_failing_cache_disk_changes_no_batch() {
     let _serial = serial();
     let mut table = Table::default();
     // `blocks` are the minimum and maximum number of blocks that the folder must contain after at
-    // most three loads. `None` means that the number is not checked, and that the loader may fail if
-    // the cache folder does.
+    // most three loads. `None` means that the number is not checked, and that the loader may fail
+    // if the cache folder does.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), cache: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Runs loaders with a cache in separate processes. In each process, a different system call fails.
+//! Runs loaders with a cache in separate processes. In each process, a different call fails.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../../../tests/support/process.rs"]

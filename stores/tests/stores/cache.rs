@@ -1,6 +1,6 @@
 //! Tests that reads through the cache return the same bytes as reads from the store, with several
-//! cache sizes and numbers of processes, and despite killed processes, damaged blocks, a full disk, a
-//! read-only folder, and changed objects. The cache must delete only files that it has written.
+//! cache sizes and numbers of processes, and despite killed processes, damaged blocks, a full disk,
+//! a read-only folder, and changed objects. The cache must delete only files that it has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,8 +27,8 @@ fn len(sample: u64) -> u64 {
     40 + sample * 7919 % 19_960
 }
 
-/// A store with one object, with content that depends on the version. Counts the bytes that are
-/// read.
+/// A store with one object. The content of the object depends on its version. The store counts the
+/// bytes that are read.
 struct Objects {
     version: Mutex<u64>,
     bytes: AtomicU64,
@@ -82,8 +82,9 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches like a loader that prefetches, starting at `index`, and compares every
-/// byte. Returns the index after the last batch.
+/// Reads `batches` batches in the order of a loader, starting at `index`, and compares every byte.
+/// Offers the samples that are not in the cache to the cache. Returns the index after the last
+/// batch.
 fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
@@ -114,7 +115,9 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
     index
 }
 
-/// Normally, a process has only one cache per folder and limit.
+/// Opens the folder again, with a cache that shares no state in memory with earlier ones. Normally,
+/// a process has only one cache per folder, limit and amount of memory, so this function varies the
+/// amount of memory.
 fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
@@ -397,8 +400,8 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // These are a user's file with the name of a block, and old files in the folder for partial
-    // files.
+    // `old` are old files in the folder for partial files, and `block` is a user's file with the
+    // name of a block.
     let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
     let block = path.join("blocks/00").join("0".repeat(32));
     fs::create_dir_all(block.parent().unwrap()).unwrap();

@@ -1,5 +1,6 @@
-//! Tests that batches read through the cache equal the batches of the local files, with several cache
-//! sizes and numbers of ranks, and with faults of the store. Cached bytes must not be fetched again.
+//! Tests that batches read through the cache equal the batches of the local files, with several
+//! cache sizes and numbers of ranks, and with faults of the store. Cached bytes must not be fetched
+//! again.
 
 use std::sync::{Arc, Mutex};
 
@@ -105,7 +106,7 @@ fn cached_bytes_are_not_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let loader = |rank, world| {
-        // This call returns the cache that is already open in this process.
+        // This call returns the cache that this process has already opened.
         let cache = Cache::open(folder.path(), 1 << 30).unwrap();
         let stores = cache.stores([("mem", objects.clone() as Arc<dyn Store>)]);
         Loader::new("mem://set").stores(stores).rank(rank, world).local_world_size(world)

@@ -20,7 +20,7 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// In-memory objects. Counts the bytes that are read, and fails after `reads_left` reads.
+/// In-memory objects. Counts the bytes that are read. After `reads_left` reads, every read fails.
 struct Counted {
     objects: Objects,
     bytes: AtomicU64,
@@ -357,7 +357,8 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Another process is suspended in the middle of freeing space.
+/// The test holds the lock that a process needs to free space, like a process that was suspended
+/// while it freed space.
 #[test]
 fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());

@@ -1,8 +1,8 @@
 //! Tests datasets on the Hugging Face Hub. A listing is complete, or it fails: refused requests and
 //! truncated pages are retried, whereas loops of pages and pages that are not listings cause an
-//! error that names the page. The token is sent only to the Hub. All requests of a process use the
-//! same commit. A folder or table on the Hub has the same samples, keys and classes as its local
-//! copy, even if file names contain special characters.
+//! error that names the page. The token is sent only to the Hub. All requests of a process for the
+//! same revision of a dataset use the same commit. A folder or table on the Hub has the same
+//! samples, keys and classes as its local copy, even if file names contain special characters.
 #![allow(unsafe_code)]
 
 use std::fs;

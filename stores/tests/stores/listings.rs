@@ -36,7 +36,7 @@ impl Listed {
 impl Store for Listed {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.lists.fetch_add(1, SeqCst);
-        // The other rank requests the listing during this pause.
+        // This pause gives the other rank time to request the listing.
         thread::sleep(Duration::from_millis(50));
         let server = self.server.lock().unwrap().clone();
         let objects = self.objects.list(prefix)?.into_iter();

@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server of objects, with byte ranges, versions, and S3's `ListObjectsV2` with a single page.
+/// A server of objects, with byte ranges, versions, uploads, and S3's `ListObjectsV2` with a single
+/// page.
 #[derive(Default)]
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If this is not 0, the server refuses some range requests, truncates some responses, and closes
-    /// some connections without a response.
+    /// If this is not 0, the server refuses some range requests, truncates some responses, and
+    /// closes some connections without a response.
     pub faults: AtomicU64,
-    /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
-    /// always succeeds.
+    /// Seed for random faults of requests for objects, or 0 for no faults. The third and later
+    /// attempts at a range have no random fault.
     pub schedule: AtomicU64,
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
     pub fault_counts: Mutex<BTreeMap<u64, u64>>,

@@ -1,5 +1,6 @@
 //! Tests uploads. An upload to S3 that must create an object never replaces an existing one, and a
-//! failed upload leaves neither an object nor parts. A missing object is detected without a listing.
+//! failed upload leaves neither an object nor parts. A missing object is detected without a
+//! listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -70,7 +71,8 @@ fn the_first_of_two_concurrent_uploads_wins() {
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
-    // No object with only the first bytes of the failed upload may appear.
+    // If an upload cannot start, later writes must fail, too. Otherwise, an object with only the
+    // later bytes could appear.
     scripts("POST /failed/begin?uploads");
     scripts("POST /failed/begin?uploads=");
     let mut upload = store().create("s3://failed/begin").unwrap();

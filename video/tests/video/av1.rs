@@ -1,4 +1,5 @@
-//! Tests that decoded AV1 frames equal dav1d's, also after other frames and damaged packets.
+//! Tests that decoded AV1 frames equal dav1d's, even if the decoder has decoded other frames or
+//! damaged packets before.
 
 use warpfeed_video::av1::{Decoder, FrameDecoder};
 use warpfeed_video::open;

@@ -1,5 +1,6 @@
-//! Tests that Matroska and WebM files have the packets of the MP4 files that they were made from,
-//! and that damaged files are rejected.
+//! Tests that Matroska and WebM files have the packets of the MP4 files that they were made from.
+//! Truncated files must be rejected, unless their size is unknown. Damage must not cause a panic or
+//! large allocations.
 
 use crate::record::record;
 use crate::support::{Random, bytes};
@@ -106,7 +107,8 @@ fn integer(id: u32, value: u64) -> Vec<u8> {
     element(id, &value.to_be_bytes())
 }
 
-/// `time` is relative to the cluster.
+/// Returns a block element of type `id`. The tuple contains the track number, the time relative to
+/// the cluster, and the flags.
 fn block(id: u32, (track, time, flags): (u8, i16, u8), packet: &[u8]) -> Vec<u8> {
     let [high, low] = time.to_be_bytes();
     element(id, &[&[0x80 | track, high, low, flags], packet].concat())
@@ -191,7 +193,7 @@ fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
     }
 }
 
-/// The content, the time, the key flag and the visibility of a packet.
+/// The content of a packet, its time, whether it is a key frame, and whether it is shown.
 type PacketFields = (Vec<u8>, i64, bool, bool);
 
 fn actual_packets(file: &[u8]) -> (u64, Vec<PacketFields>) {

@@ -1,4 +1,5 @@
-//! Tests that MP4 sample tables equal ffprobe's, and that damaged files are rejected.
+//! Tests that MP4 sample tables equal ffprobe's. A truncated file must be rejected, or
+//! have only packets of the complete file. Damage must not cause a panic or large allocations.
 
 use crate::support::{Random, bytes, videos};
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
@@ -110,7 +111,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// All packets have the default size `size`. The data starts after the header of the next box.
+/// Returns a `moof` box with `runs` runs of `count` packets each. All packets have the default size
+/// `size`. The data starts after the header of the next box.
 fn fragment(track: u32, runs: usize, count: u32, size: u32) -> Vec<u8> {
     let header = mp4_box(b"tfhd", &[&words(&[0x02_0038, track, 512, size, 0])]);
     let moof = |offset| {
