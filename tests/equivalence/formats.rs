@@ -17,7 +17,7 @@ pub struct Format {
     /// Writes the dataset into an empty folder. Returns the path to open, relative to the folder.
     pub write: fn(&RandomDataset, &Path) -> String,
     pub key: fn(&RandomDataset, usize) -> String,
-    /// Whether files are memory-mapped by default. For other formats, `mmap(false)` has no effect.
+    /// Whether the test also opens the files with `mmap(false)`.
     pub mapped: bool,
 }
 

@@ -1,9 +1,11 @@
 //! Tests that a dataset produces the same batches in every format and storage, with random options.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
-//! every format that can represent it, and opens it with memory maps, without memory maps, and from
-//! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
-//! the same samples in memory. Keys must follow the format's documentation.
+//! every format that can represent it, and opens it from the file system and from an object store.
+//! Formats that use memory maps by default are also opened without them. An object store may reject
+//! a format that it cannot read with range requests. Batches, faults and resumed runs must be
+//! identical, bit for bit, to a run on the same samples in memory. Keys must follow the format's
+//! documentation.
 //!
 //! The same seeds can also be used to compare two builds of the library: the first records digests
 //! of everything that a run observes. The commands are in `tests/README.md`.

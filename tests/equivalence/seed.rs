@@ -62,7 +62,9 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Adds the first difference of each combination from the dataset in memory to `counts`.
+/// Observes the dataset of `seed` in memory and in each combination of format and storage. Adds the
+/// first difference of each combination from the dataset in memory to `counts`, with details only
+/// for the first combination that differs.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let dataset = RandomDataset::draw(random);

@@ -1,6 +1,6 @@
 //! Tests the warning about classes with different indices. It must be logged once per opening if a
-//! sibling split, or a different open dataset in the same folder, assigns a different index to a
-//! class. An explicit class list must silence it.
+//! sibling split, or a dataset in the same folder that the process has opened recently, assigns a
+//! different index to a class. An explicit class list must silence it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn conflicting_class_indices_warn_in_packs_and_tables() {
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
     let [text] = &*warnings_of(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
-    // The classes are also compared with sources that are still open.
+    // The classes of a source that the program opens itself are compared, too.
     let [text] = &*warnings_of(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(warnings_of(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());

@@ -10,7 +10,8 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
     let _serial = serial();
     exit_on_hang(|| {
         let source = NumberSource::new(300);
-        // Every other loader tunes its prefetch depth, which adds idle threads and spare slots.
+        // Every other loader chooses its number of workers, and tunes its prefetch depth, for which
+        // it has spare slots.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }

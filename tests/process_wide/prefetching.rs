@@ -15,9 +15,9 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, R
 
 const SAMPLE: usize = 10_000;
 
-/// A simulated store of numbers. Every read takes `latency`, and any number of reads may be in
-/// flight. The byte budget exceeds the samples that a loader reads at a time, so the loader never
-/// reads a sample before its prefetch was requested.
+/// A simulated store of numbers. Every request takes `latency`, and any number of requests may be
+/// in flight. In most tests, the byte budget exceeds the samples that a loader reads at a time, so
+/// the loader never reads a sample before its prefetch was requested.
 #[derive(Clone)]
 struct Store {
     numbers: NumberSource,

@@ -1,4 +1,5 @@
-//! Tests that memory, file descriptors and threads stop growing after the first few epochs.
+//! Tests that memory, file descriptors and threads hardly grow from the middle third to the last
+//! third of a run.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -137,7 +137,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
     let rows = rows(&events(&path));
-    // The loader is dropped during the thirtieth step.
+    // The loader is dropped after the thirtieth step, inside the window.
     assert_eq!(batches_of(&rows["consumer"]), (3..30).collect());
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {

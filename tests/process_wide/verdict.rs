@@ -87,7 +87,8 @@ fn loader(source: Bytes, codec: Gray) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
-/// Runs `epochs` epochs in which step `n` takes `step(n)`. Nothing is prepared ahead.
+/// Runs `epochs` epochs in which step `n` takes `step(n)`. The loader prepares no epoch before it
+/// is requested.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
     exit_on_hang(|| {
         let mut batches = loader.epochs(0).host().unwrap();

@@ -146,7 +146,7 @@ impl Schedule {
             calm: Arc::default(),
             ahead: Arc::default(),
             batch,
-            // 0 means automatic, which adds idle threads and spare slots.
+            // 0 means automatic: one worker per core, and spare slots for a growing prefetch depth.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
             // A loader without any batch is rejected, so `Drop` requires a full batch.
