@@ -90,7 +90,8 @@ fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<Stri
     (contents, errors, batches.stats().damaged_images)
 }
 
-/// A cache with space for any image must also be used.
+/// Asserts that caches of several sizes and both formats change nothing in three epochs. Every
+/// cache of more than one byte must also be used.
 fn assert_unchanged(loader: &Loader, name: &str) {
     let expected = run(&mut loader.clone().workers(1).host().unwrap(), 3);
     let caches = [(1, ALL), (3, ALL), (3, 300_000), (2, 1)].map(|cache| (CacheFormat::Pixels, cache));

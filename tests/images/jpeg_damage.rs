@@ -231,7 +231,8 @@ fn damage_found_while_decoding_is_counted() {
     let (_, file) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, file) in files() {
-        // Damage at the beginning of a scan affects every crop. A third file lacks its last marker.
+        // Damage at the beginning of a scan affects every crop. The third file lacks its last
+        // marker.
         let images = [file.clone(), with_wrong_marker(&file), file[..file.len() - 2].to_vec(), file.clone()];
         for (augment, crops) in [(whole_image.clone(), false), (Augment::train(32), true)] {
             let mut batches = loader(&images).augment(augment).epochs(2).host().unwrap();

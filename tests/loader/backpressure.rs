@@ -119,7 +119,7 @@ fn slots_are_reused_and_not_reallocated() {
 
 const IMAGE: usize = 16 * 16 * 3;
 
-/// The automatic prefetch depth is already at its minimum, so only a smaller batch helps.
+/// Even the minimum prefetch depth does not fit, so only a smaller batch helps.
 #[test]
 fn too_little_memory_names_the_batch_size_that_fits() {
     let limited = |bytes| {
@@ -192,7 +192,8 @@ fn an_oversized_plan_is_refused_before_allocation() {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(NumberSource::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // The operating system would grant 1.5 times the available memory, and kill the process on use.
+    // The operating system may grant 1.5 times the available memory, and kill the process when it
+    // uses this memory.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(NumberSource::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -63,7 +63,7 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A run that the error ends must resume at the bad sample's batch.
+/// If the caller stops at the error, the checkpoint must resume at the bad sample's batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     exit_on_hang(|| {

@@ -1,6 +1,6 @@
-//! Tests that loaders of host batches do not look for a CUDA driver, and that only requests for a
-//! device fail without one. Each test runs a child process, to watch the dynamic linker and to
-//! provide a fake driver.
+//! Tests that loaders of host batches do not look for a CUDA driver unless they request page-locked
+//! memory, and that only requests for a device fail without a driver. Each test runs a child
+//! process, to watch the dynamic linker and to provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Tests that any two options either take effect together or cause an error that names both.
-//! [`SILENT`] lists the exceptions.
+//! Tests that any two options either take effect together or cause an error that names both. An
+//! option that is rejected even on its own need not name the other. [`SILENT`] lists the
+//! exceptions.
 //!
 //! Opens a loader with each pair of [`Loader`]'s setters. A setter with a visible effect has a
 //! condition on the run that holds only if the setter was called.

@@ -39,7 +39,8 @@ fn panics_on_sixth(samples: usize) -> impl Source + 'static {
     })
 }
 
-/// Returns a source in which `sample` fails with a transient error in the reads numbered `failing`.
+/// Returns a source in which reads of `sample` fail with a transient error if their number, counted
+/// from 0, is in `failing`.
 fn fails(samples: usize, sample: usize, failing: Range<usize>) -> impl Source + 'static {
     let reads = AtomicUsize::new(0);
     BeforeRead(NumberSource::new(samples), move |index| {

@@ -29,7 +29,8 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
             });
             Ok(())
         };
-        // One sample is in flight at a time, so any parallelism comes from the transform.
+        // Batches have one sample, and few batches are prepared ahead, so most of the parallelism
+        // comes from the transform.
         let open = || loader(NumberSource::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =

@@ -72,7 +72,8 @@ impl PartialEq for Run {
 }
 
 impl Run {
-    /// Opens a loader of `data` with the setters `names`. Returns the reason if it is rejected.
+    /// Opens a loader of `data` with the setters `names`, and reads two epochs. Returns the message
+    /// of the first error as `Err`.
     pub(super) fn of(
         names: &[&str],
         data: &Data,
