@@ -64,7 +64,7 @@ fn batches_on_the_device_equal_those_of_the_host() {
 #[test]
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    // The last batch has one sample, which has no partner.
+    // The last batch has one sample, so nothing can be mixed with it.
     let source = Arc::new(NoiseImages::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         // The kernel processes groups of pixels for one width, and single pixels for the other.

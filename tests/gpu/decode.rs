@@ -2,7 +2,7 @@
 //! replacements, however the images are divided between the two.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
-//! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
+//! many batches of each are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
 //! `WARPFEED_SANITIZE=1`, for `benches/sanitize.sh`, uses fewer images and skips a long test.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -307,7 +307,8 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     }
 }
 
-/// Damaged files alternate with valid images, so that no batch fails completely.
+/// Half of the images are valid, so that no batch of the shuffled images is likely to fail
+/// completely.
 #[test]
 fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };

@@ -1,5 +1,5 @@
-//! Tests of batches and decoders on a device. Without a GPU, tests that need one print why they are
-//! skipped. To find memory errors, run
+//! Tests of batches and decoders on a device. Without a GPU, tests that need one are skipped, or
+//! fail if `WARPFEED_REQUIRE` lists `cuda`. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 
 #[path = "../support/device/mod.rs"]

@@ -1,10 +1,10 @@
 //! Checks that the committed PTX equals the compiled source. Even without NVRTC,
 //! `kernels/compiled.txt` reveals a source file that was changed but not compiled.
 //!
-//! The test runs wherever NVRTC is installed, because NVRTC needs no GPU. `WARPFEED_NVRTC` is the
-//! path of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI
-//! package `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library. `WARPFEED_BLESS=1` rewrites the
-//! files.
+//! The test compiles the sources wherever the required release of NVRTC is installed, because NVRTC
+//! needs no GPU. `WARPFEED_NVRTC` is the path of `libnvrtc.so.12`; by default, the dynamic linker
+//! searches for this name. The PyPI package `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library.
+//! With NVRTC, `WARPFEED_BLESS=1` rewrites the files.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Tests that packing never silently changes the pixels of an image. It must reduce images to 8
-//! bits and blend transparent pixels only on request, and the manifest must record both.
+//! Tests that packing reduces 16-bit images to 8 bits only on request, and blends transparent
+//! pixels with the requested background. The manifest must record both.
 
 use std::io::Cursor;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Tests that packing recodes the image fields of a sample like its main image, and reports how
-//! much they have changed. Masks and other fields must not change.
+//! Tests that packing recodes the image fields that are named in the options like the main image of
+//! a sample, and reports how much they have changed. Masks and other fields must not change.
 
 use std::io::Cursor;
 

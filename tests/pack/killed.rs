@@ -84,8 +84,8 @@ fn lasts(folder: &Path, work: &str) -> Duration {
     begun.elapsed()
 }
 
-/// Kills `kills` processes, or suspends them until their dataset is merged. With `plain`, packs
-/// without parts.
+/// Starts one or two processes in each of `kills` rounds, and kills them, or suspends them until
+/// their dataset is merged. With `plain`, packs without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = slow();
     let reference = tempfile::tempdir().unwrap();

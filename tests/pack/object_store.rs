@@ -407,8 +407,8 @@ fn an_object_known_to_be_absent_needs_fewer_listings() {
 #[test]
 fn an_overtaken_merge_returns_the_merged_dataset() {
     let set = numbers(40);
-    // The other merge overtakes this one at its first request for a part, for a shard, and for
-    // writing the manifest.
+    // In turn, the other merge overtakes this one at its first request for a part, at its first
+    // read of a shard, and before it writes the manifest.
     for (kind, fault) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
         let store = Objects::default();
         (0..2).for_each(|number| drop(store.part(&set, (number, 2)).unwrap()));

@@ -1,6 +1,6 @@
 //! Tests packing in parts. The bytes must not depend on the number of parts, even if packing a part
-//! is killed or repeated. Merging must detect missing parts, changes and damage. A dataset must
-//! open only once it is complete.
+//! is interrupted or repeated. Merging must detect missing parts, changes and damage. A dataset
+//! must open only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -181,7 +181,7 @@ fn a_late_attempt_does_not_change_the_merged_dataset() {
     let expected = files(pack_whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
         let root = tempfile::tempdir().unwrap();
-        // Stop the slow attempt inside a shard, after it has read its probe samples.
+        // Stop the slow attempt while it packs a shard, after it has read its probe samples.
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
         let waits = BeforeRead(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {

@@ -389,7 +389,8 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// A source with so many samples that packing never ends. It counts its reads.
+/// A source with so many slow samples that packing does not end during the test. It counts its
+/// reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
