@@ -1,5 +1,5 @@
-//! Tests that buckets group samples of similar lengths into batches, for any number of ranks and
-//! workers, and after resuming at any point.
+//! Tests that buckets group samples of similar lengths into batches, for several numbers of ranks
+//! and workers, and after resuming.
 
 use crate::support::refused;
 use warpfeed::field::Ragged;

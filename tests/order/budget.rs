@@ -1,5 +1,5 @@
 //! Tests budgets. Every batch, except the last of a bucket, must contain as many samples of one
-//! bucket as fit into the budget and the batch size, on any number of ranks and after resuming.
+//! bucket as fit into the budget and the batch size, on one to three ranks and after resuming.
 
 use crate::support::refused;
 use warpfeed::field::Ragged;

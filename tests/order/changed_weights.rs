@@ -113,7 +113,8 @@ fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     });
 }
 
-/// A batch may fail on one rank only, but all ranks must count the batch.
+/// A batch may fail on one rank only. For all ranks to apply a change at the same batch, a failed
+/// batch must count as received.
 #[test]
 fn a_failed_batch_counts_as_received() {
     let sample = |i: u64| {
@@ -140,7 +141,8 @@ fn a_failed_batch_counts_as_received() {
     assert!(failed.is_some_and(|failed| failed < 7) && received == 7, "batch {failed:?} of {received} failed");
 }
 
-/// Sets new proportions after every third batch. The simulated losses depend only on `samples`.
+/// Sets new proportions after batches 1, 4 and 7 of each epoch. The simulated losses depend only on
+/// `samples`.
 fn follow_losses(batches: &Batches<HostBatch>, step: &Step, samples: &[u64]) {
     if step.1 % 3 == 1 {
         let seen = samples.iter().fold(7u64, |hash, id| hash.wrapping_mul(31).wrapping_add(*id));

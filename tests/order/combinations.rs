@@ -1,6 +1,6 @@
 //! Tests random combinations of the options that choose samples. Each must produce the batches of a
-//! single-threaded reference that works on plain lists, for any number of ranks and workers, for
-//! every setting of the last batch, and after resuming at any point.
+//! single-threaded reference that works on plain lists, for random numbers of ranks and workers,
+//! for every setting of the last batch, and after resuming at a random batch.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ enum Base {
     Windowed(u64),
     Weighted,
     Balanced,
-    /// A custom sampler with a different length in each epoch.
+    /// A custom sampler with a length that varies with the epoch.
     Custom,
 }
 
@@ -109,7 +109,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets consecutive samples, as many as if they were dealt out one by one.
+        // Each rank gets consecutive samples. The ranks get the same numbers of samples as in a
+        // round-robin distribution.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -288,7 +289,7 @@ fn mutually_exclusive_choices_are_refused() {
             refused(second(first(loader(NumberSource::new(10)))), one, other);
             refused(first(second(loader(NumberSource::new(10)))), one, other);
         }
-        // `shuffle` passes its seed to the other options.
+        // `shuffle` passes its seed to the other options, except for `sampler`, which excludes it.
         let shuffled = first(loader(NumberSource::new(10)).shuffle(1));
         if *one == "sampler" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
     }
@@ -356,7 +357,7 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
             format!("the sampler returned sample {outside} at position 0 of epoch 0, which is not in the subset");
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(&text), "{e}");
     }
-    // The partners of a mosaic must also come from the subset.
+    // The other samples of a mosaic must also come from the subset.
     let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
     let joined = loader(NumberSource::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
     let e = joined.sampler(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();

@@ -1,5 +1,5 @@
 //! Tests that every batch of size buckets contains images of a single bucket, in that bucket's
-//! size, for any number of ranks and workers and after resuming anywhere.
+//! size, for one to three ranks, for one and three workers, and after resuming at varying batches.
 
 use crate::support::refused;
 use warpfeed::decode::Size;
