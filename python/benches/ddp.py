@@ -83,8 +83,8 @@ def feeds() -> dict[str, Any]:
 
 
 def core_seconds() -> float:
-    """Returns the CPU time of this process and of its child processes, such as the workers of a
-    `DataLoader`."""
+    """Returns the CPU time of this process and of its running child processes, such as the workers
+    of a `DataLoader`, in seconds."""
     own_pid = os.getpid()
     total = time.process_time()
     for entry in os.scandir("/proc"):

@@ -3,8 +3,8 @@ crops per image, in alternating runs.
 
     python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
 
-Batches are `u8` in host memory. The cost is the ratio of the two rates. It would be 2 if each image
-were decoded and cropped twice.
+Batches are `u8` in host memory. The cost is the ratio of the two rates. It would be about 2 if each
+image were decoded and cropped twice.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ WORDS = [
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-#: A test that needs one of these fails instead of being skipped.
+#: If one of these is missing, tests that need it fail instead of being skipped.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
 #: The process's original stderr, which pytest does not capture.
@@ -84,7 +84,7 @@ def tell(text: str) -> None:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Discards everything that a library prints."""
+    """Discards everything that Python code prints to stdout."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
@@ -123,7 +123,7 @@ def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """Returns `count` batches, from as many epochs as necessary."""
+    """Yields `count` batches, from as many epochs as necessary."""
     while True:
         for batch in loader:
             yield batch
@@ -162,7 +162,8 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
 
 
 class Images:
-    """A Python source of BMP files in memory, each of a single color."""
+    """A Python source of BMP files in memory, each of a single color. `give` selects the type
+    of the samples."""
 
     classes = ["even", "odd"]
 

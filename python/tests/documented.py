@@ -37,8 +37,8 @@ LIMIT = 60 + BATCHES / 2
 class Block(NamedTuple):
     page: Path
     line: int
-    #: Whether the block is marked `python run`. Such a block runs unchanged in a folder that
-    #: contains `datasets/mini`.
+    #: Whether the block is marked `python run`. `test_docs.py` runs such a block unchanged, in a
+    #: folder that contains `datasets/mini`.
     run: bool
     code: str
 
@@ -101,7 +101,8 @@ SMALLER_STILL = [
     (r"\(96, 128\)", "(24, 32)"),
 ]  # fmt: skip
 
-#: Assertions that count the batches of one epoch, and hold only if the examples run unchanged.
+#: Assertions about the number of batches or samples of one epoch. They hold only if the examples
+#: run unchanged.
 COUNTED = [
     "assert trained ==",
     "assert train(loader",
@@ -191,7 +192,7 @@ def digest(batch: Any) -> str:
 
 
 class Driver:
-    """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
+    """Makes loops over loaders run until each loader has delivered at least `BATCHES` batches.
 
     If `again` is set, a loop repeats its epoch instead of continuing with the next epoch. Loops
     with a body that depends on the epoch need this.
@@ -212,7 +213,7 @@ class Driver:
 
 class Recorder:
     """A loader's iterator that records the batches. It continues after the end of an epoch until
-    the loader has delivered `BATCHES` batches."""
+    the loader has delivered at least `BATCHES` batches."""
 
     def __init__(self, drive: Driver, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
@@ -258,7 +259,8 @@ def driving(again: bool) -> Iterator[Driver]:
 
 
 def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes]) -> list[list[str]]:
-    """Runs a program. Then continues each of its loaders and decoders, up to `BATCHES` batches.
+    """Runs a program. Then runs further epochs of each loader in a global variable, until the
+    loader has delivered at least `BATCHES` batches, and sends `BATCHES` requests to each decoder.
 
     Returns:
         The digests of each loader's batches and of each decoder's responses.

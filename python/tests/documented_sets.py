@@ -1,4 +1,5 @@
-"""Creates the datasets of the examples with the libraries of their formats."""
+"""Creates the datasets of the examples: with the libraries of their formats, with `warpfeed pack`,
+or as copies of fixtures."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Returns small copies of six images of each class in `datasets/mini`, with their labels and
-    names, class by class."""
+    """Returns the first six JPEGs of each class in `datasets/mini`, reduced by `smaller`, with
+    their labels and names, class by class."""
     results = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         results += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
@@ -268,7 +269,7 @@ def mds(target: Path) -> None:
 
 @writes("chunks")
 def chunks(target: Path) -> None:
-    """Writes a LitData dataset of tuples."""
+    """Copies a LitData dataset of tuples."""
     shutil.copytree(FIXTURES / "litdata_zstd", target / "train")
 
 

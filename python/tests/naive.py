@@ -283,7 +283,8 @@ def divide_among_ranks(
 
 
 def packed(tokens: list[int], end: int, length: int, window: int, max_documents: int) -> list[list[list[int]]]:
-    """Returns the documents of each row, packed one at a time."""
+    """Returns the documents of each row. A document longer than `length` is split into pieces. Each
+    piece goes into the first row of its window that has room for it, or into a new row."""
     documents: list[list[int]] = [[]]
     for token in tokens:
         documents[-1].append(token)

@@ -110,7 +110,8 @@ class Case:
         raise NotImplementedError
 
     def indices(self, count: int) -> list[int] | None:
-        """Returns random indices, which may contain samples several times."""
+        """Returns random indices, which may contain samples several times, or `None` for the whole
+        dataset."""
         if self.rng.random() < 0.7:
             return None
         several = self.rng.random() < 0.3

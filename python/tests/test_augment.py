@@ -111,7 +111,7 @@ def delivered(mini: str, augment: Augment, **options: Any) -> Any:
 
 
 class Sized:
-    """A dataset of 48x40 images with one box each."""
+    """A dataset of 48x40 images, each with one box if `augment` needs boxes."""
 
     def __init__(self, augment: Augment) -> None:
         self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)
@@ -240,7 +240,8 @@ def test_an_error_names_the_unknown_word(mini: str, call: Callable[[], Augment])
 
 
 def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
-    """Sizes as two separate numbers are rejected, because libraries disagree about their order."""
+    """Two separate numbers are rejected unless they are equal, because libraries disagree about
+    their order."""
     for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
         for augment in [
             Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
@@ -300,8 +301,8 @@ def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """A dataset of noise images. The shorter side is `side` in a third of them, and larger or
-    smaller in the rest."""
+    """A dataset of 24 noise images. The shorter side is `side` in at least nine of them, and random
+    in the others."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Tests ``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. Each
+"""Tests ``Image(frames=T)`` on datasets in which each sample is a list of T images. Each
 frame must equal, bit for bit, the same image loaded alone, and have the annotations of that
 image."""
 

@@ -1,11 +1,12 @@
-"""For each public test file of a format, warpfeed reads the same values as an independent
-library, or rejects the file with an error that names the file. tests/fixtures/corpora.txt lists the
-known rejections; any other rejection fails the test.
+"""For each public test file of a format, warpfeed must read the same values as an independent
+library, or reject the file with an error that names the file. tests/fixtures/corpora.txt lists the
+files that are rejected or have different values. Any other rejection or difference fails the test,
+except for files in the image corpora without the extension of a supported format.
 
 ``WARPFEED_CORPORA`` names a folder with any of these checkouts: Apache's ``parquet-testing`` and
 ``arrow-testing``, ``pngsuite`` (with ``json``, the expected pixels), ``libjpeg-turbo`` and
-``Pillow``. With ``WARPFEED_BLESS=1``, the test writes the list. The list also contains files for
-which the values differ: Pillow follows orientations in XMP and in PNG text chunks, truncates 16-bit
+``Pillow``. With ``WARPFEED_BLESS=1``, the test writes the list. Values differ for several reasons:
+Pillow follows orientations in XMP and in PNG text chunks, truncates 16-bit
 values to 8 bits before it divides by alpha or converts CMYK, and reads signed 8-bit values as
 unsigned.
 """
@@ -30,7 +31,8 @@ from warpfeed import Augment, DenseMap, Loader, TableOptions, WarpfeedError
 
 LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
-#: A rejected file with one of these extensions must be listed in the file of known rejections.
+#: A file in an image corpus with one of these extensions must be listed if it is rejected or has
+#: different values.
 IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 #: Maximum seconds per file. After that, the process prints the stack of each thread and exits.
 SECONDS = 60
@@ -231,8 +233,8 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """Returns the same file as from ``cjpeg``, made with Pillow, which is also based on
-        libjpeg-turbo."""
+        """Returns the pixels of the file that ``cjpeg`` would write. The file is made with Pillow,
+        which is also based on libjpeg-turbo."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
             original.convert(mode).save(out, "JPEG", quality=75, **options)
@@ -317,7 +319,8 @@ def flat(value: Any) -> Any:
 
 
 def read(path: Path, column: str, expected: list[Any]) -> str:
-    """Compares a column with the values that pyarrow reads."""
+    """Compares a column with the values that pyarrow reads. Rows that warpfeed rejects because of a
+    null in a list are skipped."""
     try:
         only = TableOptions(columns=[column], without_label=True)
         loader = Loader(path, augment=Augment.resize(8), table=only, **OPTIONS)

@@ -19,7 +19,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "outpu
 
 
 class Stored:
-    """A dataset of images of different sizes, with fields of every encoding."""
+    """A dataset of images of different sizes, with bytes, an array, JSON and text as fields."""
 
     classes = ["even", "odd"]
 

@@ -15,7 +15,7 @@ from conftest import MINI, ROOT, Images, batches_of, need, ran
 from test_fields import drawn, table
 from warpfeed import Augment, Boxes, Loader, NdArray, TableOptions, WarpfeedError
 
-#: Number of batches per test, several times the number of slots of any loader.
+#: Number of batches per test, several times the number of slots of these loaders.
 BATCHES = 200
 OPTIONS: dict[str, Any] = {
     "batch_size": 2,

@@ -42,7 +42,8 @@ def loader(data: Any, **options: Any) -> warpfeed.Loader:
 
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
-    """Returns the samples of a run that stops at random and resumes on a random number of ranks."""
+    """Returns the samples of a run that repeatedly stops after a few batches and resumes on one to
+    three ranks."""
     results: list[int] = []
     state: Any = None
     step = 0
@@ -190,7 +191,7 @@ while train.epoch < 6:
 
 
 def batches_of(folder: Path) -> dict[int, list[int]]:
-    """Returns the samples of each global batch."""
+    """Returns the samples of each global batch that the last rank has recorded."""
     results: dict[int, list[int]] = {}
     for path in sorted(folder.glob("*.*.*")):
         step, rank, world = path.name.split(".")[:3]

@@ -1,5 +1,5 @@
-"""Tests that the error for an invalid option contains the option's name, its value and what to use
-instead, and that programs can catch the error by its class."""
+"""Tests that the error for an invalid option contains the option's name, and its value or what to
+use instead, and that programs can catch the error by its class."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
 
     # The class is local, because Ray pickles local classes by value.
     class KillsAWorker:
-        """A dataset whose 84th read kills its process, in the middle of a part."""
+        """A dataset in which the 84th read kills its process, in the middle of a part."""
 
         def __init__(self, mark: Path) -> None:
             self.mark = mark

@@ -71,8 +71,8 @@ fn the_first_of_two_concurrent_uploads_wins() {
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
-    // If an upload cannot start, later writes must fail, too. Otherwise, an object with only the
-    // later bytes could appear.
+    // If an upload cannot start, later writes must fail, too. Otherwise, an incomplete
+    // object could appear.
     scripts("POST /failed/begin?uploads");
     scripts("POST /failed/begin?uploads=");
     let mut upload = store().create("s3://failed/begin").unwrap();
