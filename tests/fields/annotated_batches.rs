@@ -1,5 +1,5 @@
-//! Tests that packing an annotated dataset leaves its batches bit-identical, and that bad
-//! annotations and packs that resize annotated images fail.
+//! Tests that packing an annotated dataset leaves its batches bit-identical. Bad annotations must
+//! fail, and so must packs that resize images with annotations in pixels.
 
 use std::path::Path;
 

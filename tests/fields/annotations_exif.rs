@@ -1,7 +1,7 @@
 //! Tests that annotations stay correct when EXIF rotates an image. Annotations of the stored image
-//! must rotate with it; annotations of the upright image must not. A sample must fail if the
-//! dataset does not state which image was annotated, or if the annotated image had a different
-//! size.
+//! must rotate with it; annotations of the upright image must not. A sample with annotations must
+//! fail if neither the dataset nor an option shows which image was annotated, or if the annotated
+//! image had a different size.
 //!
 //! `fixtures/orientation/make.py` generated the images and, with torchvision and pycocotools, the
 //! expected annotations.

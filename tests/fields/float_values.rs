@@ -37,7 +37,8 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// A field name, a file, the number of channels of the dense map, and the stored values.
+/// A field name, a file, the number of channels of the dense map (`None` for a map without a
+/// channel axis), and the stored values.
 type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
 fn files() -> Vec<StoredFile> {

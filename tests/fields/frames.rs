@@ -31,7 +31,7 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
 
 type Array = (&'static str, Vec<usize>, Vec<u8>);
 
-/// The arguments are the clip and the frame.
+/// Returns the array of a frame. The arguments are the numbers of the clip and of the frame.
 type OfFrame = fn(usize, usize) -> Array;
 
 fn of_array((descr, shape, data): &Array) -> Vec<u8> {

@@ -1,5 +1,6 @@
-//! Tests missing and negative labels. If other samples have labels, a missing label is an error,
-//! unless an option reads it as -1.
+//! Tests missing and negative labels. A missing label is an error if other samples of the batch
+//! have labels, unless an option reads it as -1. If no sample of a batch has a label, only reading
+//! the labels fails.
 
 use std::io::Write as _;
 use std::path::Path;

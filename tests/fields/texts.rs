@@ -1,5 +1,5 @@
-//! Tests that a text field delivers each sample's stored string, including replacements for skipped
-//! samples and packed datasets. Samples with invalid UTF-8 must fail.
+//! Tests that a text field delivers each sample's stored string, also from packed datasets. A
+//! replacement for a skipped sample must have its own text. Samples with invalid UTF-8 must fail.
 
 use crate::reference_fields::image;
 use crate::support::exit_on_hang;
