@@ -15,9 +15,9 @@ batch on the training stream, and the page-locked and device memory in warpfeed'
 and DALI, each rank shuffles all samples.
 
 With `--sums`, the script instead records the first `--batches` global batches: the sorted ids of
-the samples, each with the sum of its pixels. Any number of ranks must give the same file, and a
-resumed run must give the last batches of an uninterrupted run. `--stop N` saves the state after N
-batches and kills each rank with `SIGKILL`.
+the samples, each with the sum of the bit patterns of its `bf16` pixels. Any number of ranks must
+give the same file, and a resumed run must give the last batches of an uninterrupted run. `--stop N`
+saves the state after N batches and kills each rank with `SIGKILL`.
 """
 
 from __future__ import annotations

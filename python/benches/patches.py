@@ -3,9 +3,10 @@ values of the patches, and images per second.
 
     python python/benches/patches.py FOLDER [--images 500] [--workers 2] [--seconds 20]
 
-`FOLDER` contains class folders of JPEGs. The processors need ``transformers`` 5 and ``torchvision``.
-Each model has two: one resizes with Pillow, the other with torchvision. Both decode with Pillow, in
-the worker processes of a ``DataLoader`` that has as many workers as warpfeed.
+`FOLDER` contains class folders of JPEGs. The processors need ``transformers`` 5 and
+``torchvision``. Each model has two: one resizes with Pillow, the other with torchvision. Both
+decode with Pillow, in the worker processes of a ``DataLoader`` that has as many workers as
+warpfeed.
 
 The first lines show how far the values are from those of each processor, in units of 1/255, for
 pixel budgets that shrink and enlarge the images. The other lines show images/s, as the median of

@@ -17,8 +17,9 @@ medians over the rounds, with the lowest and the highest ratio.
 | `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the image is decoded once for two views |
 | `albumentations` | crop and flip in Rust, colors with `image_transform` | crop, flip and colors in albumentations, after OpenCV's decoder |
 
-Both loaders use one thread or process per core. An epoch contains each image `--repeat` times, so
-that epoch boundaries do not influence the result.
+Both loaders use one thread or process per core. In `albumentations`, warpfeed uses one thread and
+one process per core. An epoch contains each image `--repeat` times, so that epoch boundaries do not
+influence the result.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ folders in `--folder`. The loaders (`--feeds`) are:
 - `repeated`: no loader; the same device batch in every step, which measures the step alone;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalized on the device;
 - `warpfeed auto`, `warpfeed gpu`: the same with `decode_on="auto"` or `decode_on="gpu"`;
-- `warpfeed folder`, `warpfeed folder auto`: like `warpfeed` and `warpfeed auto`, but read `--folder`;
+- `warpfeed folder`, `warpfeed folder auto`: like `warpfeed` and `warpfeed auto`, but read
+  `--folder`;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
   page-locked memory and non-blocking copies, normalized on the device;
 - `dali FRACTION`, such as `dali 0.65`: a DALI pipeline with the `mixed` decoder, which sends this

@@ -1,7 +1,7 @@
 """Trains with Lightning on the CPU: python/examples/lightning_module.py FOLDER
 
-With --checkpoints FOLDER, Lightning saves FOLDER/last.ckpt after each epoch. With --resume PATH, the
-run continues with the batch after the checkpoint PATH.
+With --checkpoints FOLDER, Lightning saves FOLDER/last.ckpt after each epoch. With --resume PATH,
+the run continues with the batch after the checkpoint PATH.
 """
 
 from __future__ import annotations

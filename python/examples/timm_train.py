@@ -7,7 +7,8 @@ timm's flags...
 
 `train.py` runs unchanged. Only `timm.data.create_loader` is replaced, by a function that converts
 timm's options to options of a `warpfeed.Loader`. If an option without a counterpart is set, the
-function fails, unless the option is in `IGNORED`. timm still applies MixUp and CutMix, on the device.
+function fails, unless the option is in `IGNORED`. timm still applies MixUp and CutMix, on the
+device.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def targets(batch: Any) -> dict[str, Any]:
 class Dataset(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """The attributes that the trainer reads from a dataset."""
 
-    #: Ultralytics 8.4.190 compares the number of objects of each image in this list with `max_det`. The
-    #: list is empty, so this check does nothing.
+    #: Ultralytics 8.4.190 compares the number of objects of each image in this list with `max_det`.
+    #: The list is empty, so this check does nothing.
     labels: list[Any] = []
 
     def __init__(self, samples: int) -> None:

@@ -1,4 +1,5 @@
-"""Collects the Python examples from the pages and docstrings, and runs an example for many batches."""
+"""Collects the Python examples from the pages and docstrings, and runs an example for many
+batches."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ KEPT: list[tuple[np.ndarray, np.ndarray]] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Keeps each image and a copy of it. Fails if an image that an earlier call kept has changed."""
+    """Keeps each image and a copy of it. Fails if an image that an earlier call kept has
+    changed."""
     assert all(np.array_equal(kept, copy) for kept, copy in KEPT), "a kept image has changed"
     KEPT.append((image, image.copy()))
     return image

@@ -1,4 +1,5 @@
-"""Random datasets with random options, and the naive lists of the samples that their loaders must deliver."""
+"""Random datasets with random options, and the naive lists of the samples that their loaders must
+deliver."""
 
 from __future__ import annotations
 

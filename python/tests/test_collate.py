@@ -1,6 +1,6 @@
 """Tests that the loop receives the result of ``collate``, including after a resume and with
-``replay``, that errors name the batch, and that the built-in functions return the boxes and classes of each
-sample for every box format."""
+``replay``, that errors name the batch, and that the built-in functions return the boxes and
+classes of each sample for every box format."""
 
 from __future__ import annotations
 

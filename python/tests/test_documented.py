@@ -171,7 +171,8 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns an empty folder. `stock` writes each dataset there when an example first refers to it."""
+    """Returns an empty folder. `stock` writes each dataset there when an example first refers to
+    it."""
     return tmp_path_factory.mktemp("shop")
 
 

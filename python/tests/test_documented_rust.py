@@ -1,6 +1,6 @@
-"""Runs the Rust examples of the Markdown pages and of `examples`, and the `no_run` examples of `src`,
-except those in `NOT_RUN`. An example must deliver the same batches with one worker and with three.
-Examples with a loop over batches deliver at least 200 batches, except those in `SHORT`.
+"""Runs the Rust examples of the Markdown pages and of `examples`, and the `no_run` examples of
+`src`, except those in `NOT_RUN`. An example must deliver the same batches with one worker and with
+three. Examples with a loop over batches deliver at least 200 batches, except those in `SHORT`.
 
 `cargo test --doc` only compiles `no_run` examples. This test compiles all examples into one
 program, which runs in a folder with the datasets of the examples. This takes a minute, so the test

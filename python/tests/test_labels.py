@@ -1,6 +1,6 @@
-"""Tests that masks without `classes` have the values that Pillow reads (lossy WebP is rejected), that
-batches contain texts and COCO's category ids, that boxes can be mapped back to their images, and
-that tuple batches and dict batches use the same names."""
+"""Tests that masks without `classes` have the values that Pillow reads (lossy WebP is rejected),
+that batches contain texts and COCO's category ids, that boxes can be mapped back to their images,
+and that tuple batches and dict batches use the same names."""
 
 from __future__ import annotations
 

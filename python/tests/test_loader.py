@@ -1,5 +1,6 @@
-"""The Python bindings of loader features without a test file of their own: starting mid-epoch,
-replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
+"""Tests the Python bindings of loader features without a test file of their own: starting
+mid-epoch, replays, custom samplers, splits, statistics for a period, reports, spans, and
+packing."""
 
 from __future__ import annotations
 

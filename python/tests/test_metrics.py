@@ -1,5 +1,5 @@
-"""Tests that metrics have stable names with units, and in all outputs the values of the statistics,
-and that the comparison of ranks names the slow rank and the cause."""
+"""Tests that metrics have stable names with units, that each output contains the values of the
+statistics, and that the comparison of ranks names the slow rank and the cause."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Opens a loader with every pair of options that have a visible effect on this dataset: either both
 effects are visible, or the pair is rejected with an error that names one of the options. `ALONE`
-lists the exceptions. The options in `QUIET` change none of these effects, or are rejected by name."""
+lists the exceptions. The options in `QUIET` change none of these effects, or are rejected by
+name."""
 
 from __future__ import annotations
 

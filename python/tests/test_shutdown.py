@@ -308,8 +308,8 @@ def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
-    """Trains with an epoch counter of its own, at most until `stop` batches. Returns the positions of
-    the batches, and the counter with the loader's state."""
+    """Trains with an epoch counter of its own, at most until `stop` batches. Returns the positions
+    of the batches, and the counter with the loader's state."""
     loader, seen, state = Loader(Images(16), shuffle=True, seed=3, **OPTIONS), [], None
     first = 0
     if saved is not None:

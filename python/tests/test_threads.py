@@ -1,5 +1,5 @@
-"""Tests loaders and batches on several threads, with and without the GIL, Ctrl-C and signal
-handlers during long calls, and the garbage collection of loaders."""
+"""Tests loaders and batches on several threads, with and without the GIL. Also tests Ctrl-C and
+signal handlers during long calls, and the garbage collection of loaders."""
 
 from __future__ import annotations
 

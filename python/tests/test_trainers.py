@@ -1,5 +1,5 @@
-"""Tests the integrations with Lightning, Hugging Face's `Trainer` and accelerate: a resumed run gets
-the same samples as an uninterrupted run, and resuming a different run fails."""
+"""Tests the integrations with Lightning, Hugging Face's `Trainer` and accelerate: a resumed run
+gets the same samples as an uninterrupted run, and resuming a different run fails."""
 
 from __future__ import annotations
 

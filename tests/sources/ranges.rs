@@ -160,7 +160,8 @@ fn a_few_array_samples_download_few_bytes() {
     let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
     npy.splice(..0, *b"\x93NUMPY");
     npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
-    // Checksums are not verified, because that would download the whole archive.
+    // In a store, the checksum of the archive's member is not verified, because that would download
+    // the whole member.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();

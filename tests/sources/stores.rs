@@ -202,7 +202,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     let store = Objects::default();
     store.add(&fixture("parquet/hub/data"), "mem://org/name/data");
     store.put("mem://org/name/README.md", b"# name".to_vec());
-    // The file without a page index is scanned for its pages.
+    // `pages.parquet` has no page index, so opening it scans the file for its pages.
     for name in ["indexed", "pages"] {
         let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
         store.put(&format!("mem://one/{name}.parquet"), bytes);
