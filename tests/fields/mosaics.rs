@@ -1,6 +1,6 @@
-//! Tests that a mosaic is a function of (seed, epoch, sample), and that its partners, which are the
-//! other samples in the mosaic, are samples of the same epoch. If a partner cannot be read or
-//! decoded, the sample must fail with an error that names the partner.
+//! Tests that a mosaic is a function of (seed, epoch, sample), and that its partners, which fill
+//! the tiles next to the sample's own, are samples of the same epoch. If a partner cannot be read
+//! or decoded, the sample must fail with an error that names the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
 //! Tests that pasted objects are a function of (seed, epoch, sample) and come from a partner, which
-//! is another sample of the same epoch. If the partner cannot be read or decoded, the sample must
+//! is a random sample of the same epoch. If the partner cannot be read or decoded, the sample must
 //! fail with an error that names the partner.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! Tests damaged JPEGs. A truncated one must fail with the same error for every crop and in every
-//! source. Other damage is counted and reported, and is an error in a strict loader.
+//! source, unless it lacks only its EOI. Other damage is counted and reported, and is an error in a
+//! strict loader.
 
 use std::fs;
 use std::path::Path;

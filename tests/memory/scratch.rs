@@ -65,7 +65,7 @@ impl Codec for Huge {
     }
 }
 
-/// Images that are cut into patches are part of the plan, too.
+/// The memory plan includes images that are split into patches.
 #[test]
 fn large_images_of_patches_fit_the_plan() {
     let _serial = serial();

@@ -219,7 +219,7 @@ fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
         let mut plain = loader(NumberSource::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each read made room for a later sample, so all requested samples belong to the next
+            // Each read freed space for a later sample, so all requested samples belong to the next
             // epoch.
             let state = store.state();
             let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();

@@ -1,4 +1,4 @@
-//! Tests that every package ships both licenses.
+//! Tests that every distributed package ships both licenses.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Each guarantee of docs/guarantees.md must have one entry in tests/PROMISES.md, which quotes its
 //! first sentence and names tests that exist and are not ignored. Each guarantee of the README must
-//! have a section in both pages. Tests that observe the whole process must call `process::serial`.
+//! have a section in both pages. Tests that observe the whole process must first call
+//! `process::serial`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -52,7 +52,7 @@ enum Begin {
 
 #[derive(Debug, Clone, Copy)]
 struct Use {
-    /// Pause before the request in microseconds. Idle workers exit after about 25 ms.
+    /// Pause before the request in microseconds. An idle worker's pool task ends after about 26 ms.
     pause: u64,
     keeps: bool,
 }

@@ -1,5 +1,5 @@
 //! Tests that, for each explored interleaving of the threads, nothing deadlocks, all threads end,
-//! and batches and faults are the same.
+//! and batches and faults are as expected.
 
 use std::sync::atomic::Ordering::Relaxed;
 
