@@ -606,7 +606,7 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     loader = Loader(source, **OPTIONS, num_workers=2)
     for _ in range(3):
         assert sum(len(images) for images, _ in loader) == 200
-    # The dataset was read by workers, by readers, and by the thread that opened the loader.
+    # Each worker, each reader, and the threads that opened the loader may have made a handle.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
     assert source.gone == source.made, "a thread that ends must release its handle"
@@ -652,8 +652,8 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """A dataset that runs the garbage collector once on a reading thread, when sample 80 or a later
-    sample is read (batch 10)."""
+    """A dataset that runs the garbage collector on a reading thread when sample 80 or a later one is
+    read (batch 10), until a collection has ended."""
 
     def __init__(self) -> None:
         super().__init__(400)

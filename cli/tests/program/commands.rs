@@ -322,7 +322,7 @@ fn verify_lists_each_bad_sample_with_its_file() {
     assert!(shown.contains("unreadable   1; "), "the header of the truncated image is complete: {shown}");
 }
 
-/// Writes 200 zero bytes into one JPEG. Returns its key.
+/// Overwrites 200 bytes in the largest JPEG with zeros. Returns the key of the JPEG.
 fn zero(set: &Path) -> String {
     let largest = files(set).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
     let (path, mut bytes) = largest.max_by_key(|(_, bytes)| bytes.len()).unwrap();

@@ -49,7 +49,8 @@ fn copy(from: &Path, to: &Path) {
 
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// Returns the fields in encoded form, because packing writes numbers and text as files.
+/// Returns the label and the fields of each sample. The fields are encoded, because packing writes
+/// numbers and text as files.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())

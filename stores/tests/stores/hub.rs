@@ -1,9 +1,9 @@
-//! Tests datasets on the Hugging Face Hub. A listing is complete, or it fails: refused requests and
-//! truncated pages are retried, whereas loops of pages and pages that are not listings cause an
-//! error that names the page. The token is sent only to the Hub. All requests of a process for the
-//! same revision of a dataset use the same commit. A folder or table on the Hub has the same
-//! samples, keys and classes as its local copy, even if file names contain special characters.
-#![allow(unsafe_code)]
+//! Tests datasets on the Hugging Face Hub. A listing is complete, or it fails: throttled requests,
+//! server errors and truncated pages are retried, whereas loops of pages and pages that are not
+//! listings cause an error that names the dataset. The token is sent only to the Hub. All requests
+//! of a process for the same revision of a dataset use the same commit. A folder or table on the
+//! Hub has the same samples, keys and classes as its local copy, even if file names contain special
+//! characters.
 
 use std::fs;
 use std::path::Path;
@@ -56,8 +56,8 @@ fn a_hub_listing_is_complete_or_fails() {
     };
     let (one, two) = (files(&["a.jpg", "b.jpg"]), files(&["c.jpg"]));
 
-    // The first three attempts fail: a refusal, a body that is truncated in the middle, and a
-    // second refusal.
+    // The first three attempts at the first page fail: a refusal, a body that is truncated in the
+    // middle, and a second refusal.
     let next = format!("{address}/api/page2");
     let truncated_page = page(&one, Some(&next)).replace(&one, &one[..20]);
     let responses = vec![
@@ -75,7 +75,8 @@ fn a_hub_listing_is_complete_or_fails() {
         source.network_stats()
     );
 
-    // The pages form loops of one and two pages, list files twice, or are not listings.
+    // The pages form loops of one and two pages, list files twice, are not listings, contain an
+    // invalid name, or are refused.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [

@@ -142,8 +142,8 @@ fn an_upload_creates_replaces_or_is_dropped() {
     }
 }
 
-/// Returns a function that reads a range of an object on a new server, and returns the number of
-/// requests, or `None` if the read fails.
+/// Returns a new server, and a function that reads a range of an object on this server. The
+/// function returns the number of requests, or `None` if the read fails.
 fn counted_reads(faults: u64) -> (Arc<Server>, impl Fn(Range<usize>) -> Option<u64>) {
     let (server, address) = Server::start();
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
