@@ -4,6 +4,7 @@
 //! of a process for the same revision of a dataset use the same commit. A folder or table on the
 //! Hub has the same samples, keys and classes as its local copy, even if file names contain special
 //! characters.
+#![allow(unsafe_code)]
 
 use std::fs;
 use std::path::Path;
