@@ -1,5 +1,5 @@
-//! Tests of the sources: folders, LMDB, tar, tables, annotated datasets, and formats of other
-//! libraries, locally and in object stores.
+//! Tests of the sources: folders, LMDB, tar, tables, annotated datasets, tokens, videos, and formats
+//! of other libraries, locally and in object stores.
 
 #[path = "../support/annotated.rs"]
 mod annotated;
