@@ -462,8 +462,8 @@ mod tests {
         // column, and the rows of the row group.
         let cases = [
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
-            (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),
-            (&[0, 2], "row group 0, column \"text\": damaged: 7777 values for 7770 rows"),
+            (&[1], "row group 0, column \"text\": damaged: expected 7777 values, one per row, found 7770"),
+            (&[0, 2], "row group 0, column \"text\": damaged: expected 7770 values, one per row, found 7777"),
             // If all counts are wrong in the same way, only the page headers reveal it.
             (&[0, 1, 2], "a page at row 0 claims 7777 rows, but the row group has 7770 rows"),
         ];

@@ -122,7 +122,7 @@ impl SchemaPath {
     fn try_add(self, column: &Type, first_leaf: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
         let SchemaPath { name, lists, .. } = self;
         if is_repeated(column) {
-            return Err("repeated fields without a list");
+            return Err("repeated fields outside a list");
         }
         let level = self.level + definition_levels(column);
         if column.is_primitive() {

@@ -30,7 +30,7 @@ use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
 /// for [`Arrow`](crate::Arrow) files. Columns of unsupported types are skipped with a warning, and
 /// opening fails if you select one. These types are maps, decimals, INT96 timestamps, repeated
-/// fields without a list, lists of bytes, text or files, and lists nested more than four deep.
+/// fields outside a list, lists of bytes, text or files, and lists nested more than four deep.
 ///
 /// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
 /// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
@@ -45,8 +45,8 @@ pub struct Parquet {
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
-    /// Whether image paths may point outside the dataset's folder. True only if the user names the
-    /// image column, and thus trusts its paths.
+    /// Whether image paths may point outside the folder of their Parquet file. True only if the
+    /// user names the image column, and thus trusts its paths.
     allows_outside_paths: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
@@ -67,14 +67,14 @@ struct Chunk {
     column: usize,
 }
 
-/// Cache space in bytes beyond the largest column chunk that must be read in one piece, so that
-/// decoded pages do not evict the chunk.
+/// Bytes of cache for decoded pages, in addition to the largest column chunk that must be read in
+/// one piece. Without this space, the pages would evict the chunk.
 const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
     /// Opens a `.parquet` file, or a folder that contains such files. The files may be directly in
-    /// the folder, in its subfolder `data`, in one subfolder per split, or in the subfolder of a
-    /// single configuration.
+    /// the folder, in its subfolder `data`, in one subfolder per split, or in a single subfolder,
+    /// as in a Hugging Face dataset with one configuration.
     ///
     /// # Errors
     /// If a file cannot be read or has a damaged footer, if there are no files or no rows, if the
@@ -202,8 +202,8 @@ impl Parquet {
                     let (values, rows) = (row_group.column(leaf.index).num_values(), row_group.num_rows());
                     if values != rows {
                         let cause = format!(
-                            "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file \
-                             again",
+                            "row group {group}, column {:?}: damaged: expected {rows} values, one per row, found \
+                             {values}; write the file again",
                             self.fields[column_index].name
                         );
                         return Err(Error::in_source(cause).at_path(&parquet_file.file.path));
@@ -237,8 +237,8 @@ impl Parquet {
         guess_type(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
-    /// Returns the part of a loader's budget of `bytes` bytes that the cache may use. For files in
-    /// a store, this is half of the budget, because the prefetcher uses the other half.
+    /// Returns how many bytes of a loader's memory budget the cache may use. The budget is `bytes`
+    /// bytes. For files in a store, the cache gets half of it, and the prefetcher the other half.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -256,8 +256,9 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// Iterates over the chunks of the used columns in every row group, except columns with the
-    /// paths of files. The `bytes` of each chunk are 0.
+    /// Iterates over the column chunks of the used fields in every row group. For a file field,
+    /// this is the chunk with the contents, not the chunk with the paths. The field `bytes` of each
+    /// returned chunk is 0.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |column_index: usize| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((column_index, leaf, None)),
