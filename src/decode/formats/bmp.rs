@@ -9,7 +9,7 @@ const FILE_HEADER: usize = 14;
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The bytes of the file that start with the first pixel.
+    /// The bytes of the file from the first pixel on.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -220,7 +220,7 @@ impl Bmp<'_> {
         let stride = (width * bits).div_ceil(32) * 4;
         let (needed, available) = (stride as u64 * height as u64, self.data.len() as u64);
         if available < needed {
-            return Err(format!("the pixels need {needed} bytes, found {available}"));
+            return Err(format!("expected {needed} bytes of pixels, found {available}"));
         }
         for (i, from) in self.data.chunks_exact(stride.max(1)).take(height).enumerate() {
             let y = if self.top_down { i } else { height - 1 - i };
@@ -242,7 +242,7 @@ impl Bmp<'_> {
         };
         let mut data = self.data;
         let mut read_bytes = |count: usize| {
-            let (content, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
+            let (content, rest) = data.split_at_checked(count).ok_or("the file ends within the run-length data")?;
             data = rest;
             Ok::<_, String>(content)
         };
