@@ -420,7 +420,10 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
         missing.starts_with(&place) && missing.ends_with(&format!("; line 6 of {file} names this file")),
         "{missing}"
     );
-    assert_eq!(read(4).unwrap_err(), format!("{file}: source: line 7: column \"path\" is empty: expected a path"));
+    assert_eq!(
+        read(4).unwrap_err(),
+        format!("{file}: source: line 7: the cell in column \"path\" is empty: expected a path")
+    );
     let lines =
         open(write(root.path(), "t.jsonl", "{\"x\": 1}\n[2]\n{\"x\": 1, \"x\": 2}\n{\"x\": \n{\"y\": 3}")).unwrap();
     let read =

@@ -25,15 +25,15 @@ use crate::values::record::Labels;
 
 /// The samples in a table: a CSV, TSV or JSON Lines file.
 ///
-/// Each row is a sample. The name of a column, or [`TableOptions`], determines how the column is
-/// used:
+/// Each row is a sample. How a column is used depends on its name and its content, or on
+/// [`TableOptions`]:
 ///
 /// | column | in the sample |
 /// |---|---|
 /// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
 /// | the same columns with text | the label: the index of the text among all distinct texts of the column in sorted order, or in the list of classes |
-/// | the same columns with other numbers, or with lists or objects in JSON Lines | a field, as below |
+/// | the same columns with non-integer numbers, or (in JSON Lines) with lists or objects | a field, as below |
 /// | paths of other files, such as masks | the file, as `<column>.<extension>`: `mask.png` |
 /// | numbers and text | `<column>.txt` |
 /// | lists, and objects in JSON Lines | `<column>.json` |
@@ -57,20 +57,21 @@ use crate::values::record::Labels;
 /// column that is detected by its name or content, paths must stay inside this folder: reading a
 /// sample with an absolute path or a `..` fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
-/// are read. A file may have up to 2 GiB.
+/// are read. They may be up to 2 GiB in size.
 ///
 /// **Omitted extensions.** Paths may omit the image extension, as in many tables with the columns
-/// `image_id,label`. For each of the first 32 paths that has no image extension and does not name a
-/// file, opening tries the extensions of all image formats. If files exist for exactly one
-/// extension, this extension is appended to all paths of the column that have neither an image
-/// extension nor `.npy`. If files exist for several extensions, opening fails.
+/// `image_id,label`. Opening checks the first 32 paths of each column of paths. If a path has
+/// neither an image extension nor `.npy`, and no file with this path exists, opening tries the
+/// extensions of all image formats. If files exist for exactly one extension, this extension is
+/// appended to all paths of the column that have neither an image extension nor `.npy`. If files
+/// exist for several extensions, opening fails.
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
-/// follow the closing quote. A quote that is never closed, or that is followed by anything else,
-/// could merge rows. Opening then fails with an error that states the line in which the cell
-/// starts. In unquoted cells, quotes are ordinary characters. Python's `csv` with `strict=True` has
-/// the same rules.
+/// follow the closing quote. If a quote is not closed, or its closing quote is followed by anything
+/// else, the cell could swallow the following rows. Opening then fails with an error that states
+/// the line in which the cell starts. In unquoted cells, quotes are ordinary characters. Python's
+/// `csv` with `strict=True` has the same rules.
 ///
 /// **Columns.** Opening fails if the table has more than 4,096 columns.
 ///
@@ -135,9 +136,9 @@ impl Table {
         if let Some((row, cause)) = first_malformed {
             let (line, path) = (line_of_row(row), path.display());
             match malformed_count {
-                1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
+                1 => tracing::warn!("{path}: 1 malformed row, on line {line}: {cause}; reading it will fail"),
                 _ => tracing::warn!(
-                    "{path}: {malformed_count} malformed rows, first in line {line}: {cause}; reading them will fail"
+                    "{path}: {malformed_count} malformed rows, the first on line {line}: {cause}; reading them will fail"
                 ),
             }
         }
@@ -267,7 +268,9 @@ impl Table {
     }
 
     pub(super) fn read_path<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
-        let empty = || self.error_at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
+        let empty = || {
+            self.error_at(row, format!("the cell in column {:?} is empty: expected a path", self.columns.names[column]))
+        };
         cells.trimmed_text(column).ok_or_else(empty)
     }
 
@@ -319,7 +322,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     Syntax::Csv(Csv::new(delimiter.unwrap_or(default_delimiter)))
 }
 
-/// Converts a folder to a prefix of paths, with a trailing `/`.
+/// Returns the folder as a prefix of paths, which ends in `/`. An empty path remains empty.
 fn prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { normalize_separators(text).into_owned() };
@@ -339,10 +342,12 @@ impl TableOptions {
     ///   contains a zero byte, if a quote is invalid, or if there are more than 4,096 columns.
     ///   Except for an empty text, the error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the options contradict each other or do
-    ///   not fit the table. For example, the options name a column that the table does not have,
-    ///   two columns have the same name, the columns become more than 16 fields, the label column
-    ///   that the options name contains no labels, or two labels such as `7` and `07` denote the
-    ///   same integer.
+    ///   not fit the table. Examples:
+    ///   - The options name a column that the table does not have.
+    ///   - Two columns have the same name.
+    ///   - The samples would have more than 16 fields.
+    ///   - The label column that the options name contains no labels.
+    ///   - Two labels, such as `7` and `07`, denote the same integer.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
