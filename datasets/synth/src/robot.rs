@@ -1,9 +1,9 @@
-//! Generates episodes of a drawn robot arm in LeRobot format, version 2.1, with images in Parquet
+//! Generates episodes of a toy reaching task in LeRobot format, version 2.1, with images in Parquet
 //! files.
 //!
-//! A hand moves over a table with a red and a blue disk. The task names the disk that the hand must
-//! reach, and the action of a frame is a step toward this disk. A policy can therefore be learned
-//! from the image, the state and the task.
+//! A hand, drawn as a dark disk, moves over a table with a red and a blue disk. The task names the
+//! disk that the hand must reach, and the action of a frame is a step toward this disk. A policy
+//! can therefore be learned from the image, the state and the task.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,8 @@ const TASKS: [&str; 2] = ["reach the red disk", "reach the blue disk"];
 const RADIUS: f64 = 0.08;
 const FPS: usize = 10;
 
-/// Episodes of a drawn robot arm.
+/// A generator of episodes of a reaching task: a hand, drawn as a dark disk, moves to a red or a
+/// blue disk.
 ///
 /// ```
 /// use warpfeed_synth::Robot;
@@ -60,7 +61,7 @@ struct Frame {
 }
 
 impl Robot {
-    /// Creates 100 episodes of 20 frames, with 64x64 images and seed 0.
+    /// Returns a generator of 100 episodes of 20 frames, with 64x64 images and seed 0.
     pub fn new() -> Self {
         Robot { episodes: 100, frames: 20, side: 64, seed: 0 }
     }
@@ -89,16 +90,16 @@ impl Robot {
         self
     }
 
-    /// Writes the dataset to the new folder `dir`. The features are `observation.images.top`,
-    /// `observation.state` (the position of the hand), `action` (the hand's next step), and the
-    /// features that every LeRobot dataset has.
+    /// Writes the dataset to the folder `dir`, which must be empty or not exist. The features are
+    /// `observation.images.top`, `observation.state` (the position of the hand), `action` (the
+    /// hand's next step), and the features that every LeRobot dataset has.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are no episodes or frames, if an image would be empty, or if
     /// `dir` exists and is not empty. [`ErrorKind::Io`] if `dir` cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         if self.episodes == 0 || self.frames == 0 || self.side == 0 {
-            return Err(Error::new(ErrorKind::Config, format!("{self:?}: all numbers must be positive")));
+            return Err(Error::new(ErrorKind::Config, format!("{self:?}: episodes, frames and side must be positive")));
         }
         write_atomically(dir.as_ref(), |partial_dir| {
             let data = partial_dir.join("data/chunk-000");
@@ -209,7 +210,7 @@ impl Robot {
                         let images: Vec<ByteArray> = frames.iter().map(|frame| frame.png.clone().into()).collect();
                         column_writer.write_batch(&images, Some(&vec![2; count]), None)?;
                     }
-                    // The paths are absent.
+                    // The `path` of each image is null.
                     ColumnWriter::ByteArrayColumnWriter(column_writer) => {
                         _ = column_writer.write_batch(&[], Some(&vec![1; count]), None)?
                     }
@@ -246,7 +247,7 @@ impl Robot {
     }
 }
 
-/// The schema that the `datasets` library writes.
+/// The schema that Hugging Face's `datasets` library writes for the features of this dataset.
 fn schema() -> parquet::errors::Result<TypePtr> {
     let leaf = |name: &str, physical: Physical| {
         Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL).build().map(Arc::new)
