@@ -206,7 +206,7 @@ fn invalid_timm_strings_are_rejected() {
         ("rand-n4-t3aw-m3-n15", "15 different effects requested, but the set has only 14"),
         ("augmix-b1", "blended mixtures are not supported"),
         ("augmix-b0", "blended mixtures are not supported"),
-        ("rand-m9-inc0", "timm treats it like inc1"),
+        ("rand-m9-inc0", "timm treats every value like inc1"),
         ("original-m9", "unknown section \"m9\": expected mstd"),
         ("", "unknown policy \"\""),
     ] {

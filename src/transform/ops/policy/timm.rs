@@ -23,7 +23,7 @@ pub(super) struct TimmPolicy {
     deviation: f64,
     /// Maximum magnitude. Larger magnitudes are clamped to it.
     max_magnitude: f64,
-    /// Whether all effects become stronger as the magnitude grows. If false, some effects become
+    /// If true, no effect becomes weaker as the magnitude grows. If false, some effects become
     /// weaker.
     is_increasing: bool,
     /// For AugMix only: the number of chains, the number of effects per chain if it is fixed, and
@@ -33,8 +33,8 @@ pub(super) struct TimmPolicy {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// Draws `number` kinds from a list of kinds and weights, and applies each with the probability
-    /// `probability`. If `is_weighted` is true, no kind is drawn twice.
+    /// Draws `number` kinds from a list of kinds and weights, and applies each of the drawn kinds
+    /// with probability `probability`. If `is_weighted` is true, no kind is drawn twice.
     Choice {
         kinds: &'static [(Kind, f64)],
         is_weighted: bool,
@@ -48,8 +48,9 @@ enum Effects {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PosterizeBits {
-    /// Keeps 0 to 4 bits. The number grows with the magnitude, or shrinks if
-    /// `TimmPolicy::is_increasing` is set.
+    /// Keeps 0 to 4 bits if the magnitude is at most 10. The number grows with the magnitude, or
+    /// shrinks to 0 if `TimmPolicy::is_increasing` is set. If the number grows, larger magnitudes
+    /// can keep more than 4 bits.
     Kept,
     /// Keeps 4 to 8 bits. The number grows with the magnitude.
     Original,
@@ -217,7 +218,9 @@ impl TimmPolicy {
                 ("inc", "1") => policy.is_increasing = true,
                 // timm treats every value as true, even 0.
                 ("inc", _) => {
-                    return Err(format!("section {section:?}: timm treats it like inc1; omit it to disable it"));
+                    return Err(format!(
+                        "section {section:?}: timm treats every value like inc1; to turn inc off, omit the section"
+                    ));
                 }
                 _ => {
                     return Err(format!("unknown section {section:?}: expected m, n, p, t, mstd, mmax or inc"));
@@ -227,7 +230,7 @@ impl TimmPolicy {
         if is_weighted && effects as usize > kinds.len() {
             return Err(format!("{effects} different effects requested, but the set has only {}", kinds.len()));
         }
-        // timm treats 0 like a missing section.
+        // timm treats `mmax0` as if the section `mmax` were missing.
         policy.max_magnitude = if policy.max_magnitude == 0.0 { 10.0 } else { policy.max_magnitude };
         policy.is_increasing |= set_is_increasing;
         policy.effects = Effects::Choice { kinds, is_weighted, number: effects, probability };
@@ -249,7 +252,7 @@ impl TimmPolicy {
                 ("mstd", value) => policy.deviation = parse_number(section, value, f64::INFINITY)?,
                 // timm treats every value as true, so b0 means b1.
                 ("b", _) => return Err(format!("section {section:?}: blended mixtures are not supported")),
-                _ => return Err(format!("unknown section {section:?}: expected m, w, d, a, b or mstd")),
+                _ => return Err(format!("unknown section {section:?}: expected m, w, d, a or mstd")),
             }
         }
         policy.effects = Effects::Choice { kinds: &MIX, is_weighted: false, number: 1, probability: 1.0 };
@@ -354,7 +357,7 @@ impl TimmPolicy {
     }
 }
 
-/// Adds timm's effect for `kind`, with torchvision's rounding.
+/// Adds timm's effect for `kind`. Pixel values are rounded as in torchvision.
 pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
