@@ -18,16 +18,18 @@ use crate::transform::{Interpolation, Plan};
 pub struct Resizer {
     x_axis: Axis,
     y_axis: Axis,
-    /// The row between the two passes, padded for vector loads past its end.
+    /// A row with padding, because the vector code reads past its end. If the vertical pass is
+    /// first, the row contains its output. If the horizontal pass is first, the row is a copy of a
+    /// source row without enough bytes after it.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
     resized_rows: Vec<u8>,
     table: Table,
-    /// The vector code, or `None` if the CPU supports none.
+    /// The vector code. If it is `None`, scalar code is used.
     kernels: Option<Kernels>,
 }
 
-/// Returns the vector code that the CPU supports, the fastest first.
+/// Iterates over the kernels that the CPU supports, fastest first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let kernels = [avx512::kernels(), avx2::kernels()];
@@ -75,8 +77,8 @@ impl Resizer {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target of the plan. If `fill` is a color, fills the other pixels of `dst` with
-    /// it.
+    /// Writes the pixels inside the plan's target rectangle. If `fill` is a color, fills the other
+    /// pixels of `dst` with it.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::from_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -169,7 +171,7 @@ impl Resizer {
         let max_rows = 2 * self.y_axis.max_taps();
         let new_length = self.resized_rows.len().max(max_rows * row_bytes);
         resize(&mut self.resized_rows, new_length, 0);
-        // `resized_rows` contains the source rows `first_row..end_row`.
+        // `resized_rows` contains the horizontally resized source rows `first_row..end_row`.
         let (mut first_row, mut end_row) = (0, 0);
         let mut write = |output: usize, out: &mut [u8]| {
             let (start, taps) = self.y_axis.taps(output);
@@ -244,8 +246,9 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. If `fill` is a color, fills the pixels outside the target with
-/// it: above and below at once, and on either side of a row when the iterator returns the row.
+/// Iterates over the rows of the target. If `fill` is a color, fills the pixels outside the target
+/// with it. Pixels above and below the target are filled immediately. Pixels to the left and right
+/// of a row are filled when the iterator returns the row.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -314,13 +317,14 @@ mod tests {
             resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
             assert!(
                 out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
-                "the code with {lanes:?} lanes wrote outside the image: {plan:?}"
+                "the vector code (lanes: {lanes:?}) wrote outside the image: {plan:?}"
             );
             let differing = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
             assert_eq!(
                 differing,
                 None,
-                "the code with {lanes:?} lanes differs at byte {differing:?}: {:?} {plan:?}",
+                "the vector code (lanes: {lanes:?}) differs from the scalar code, first at byte {differing:?}: {:?} \
+                 {plan:?}",
                 pixels.size()
             );
         }
@@ -408,8 +412,8 @@ mod tests {
         }
     }
 
-    /// Resizes only the pixels of a crop, and compares the result with a resize of the whole image
-    /// before the crop. Each axis shrinks, grows or keeps its size.
+    /// Resizes only the pixels of a crop. Compares the result with that of resizing the whole image
+    /// and cropping it afterwards. Each axis shrinks, grows or keeps its size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
@@ -445,8 +449,8 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole_image).unwrap();
                 whole_image
             };
-            // With the default filter, the precision of the coefficients depends on the crop (as on
-            // a device), so each of the two passes may round differently.
+            // With the default filter, the precision of the coefficients depends on the crop, as it
+            // does on the GPU. Each of the two passes may therefore round differently.
             let max_difference = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
