@@ -22,7 +22,8 @@ pub struct FrameDecoder {
 /// that case, decoding fails.
 ///
 /// # Errors
-/// If the decoder or the driver is missing. The message names the codec and says what to do.
+/// If this build has no decoder for a codec other than AV1, or if the driver is missing or too old.
+/// The message names the codec and says what to do.
 pub fn check(codec: Codec) -> Result<()> {
     match codec {
         Codec::Av1 => Ok(()),
@@ -33,8 +34,8 @@ pub fn check(codec: Codec) -> Result<()> {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded
-    /// on a GPU use the GPU with index `gpu`, which limits their frame size.
+    /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Other codecs are decoded
+    /// on the GPU with index `gpu`. This GPU determines their maximum frame size.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {
@@ -45,7 +46,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Returns the number of packets that were decoded since the decoder was created.
+    /// Returns the number of packets that this decoder has decoded so far.
     pub fn decoded_packets(&self) -> u64 {
         let packet_count = 0;
         #[cfg(feature = "av1")]
@@ -63,7 +64,7 @@ impl FrameDecoder {
         self.nvdec.release();
     }
 
-    /// Estimates how many bytes of host memory decoding a frame of this size allocates.
+    /// Estimates the host memory that is needed to decode a frame of this size, in bytes.
     pub fn estimate_memory(codec: Codec, width: u32, height: u32) -> u64 {
         let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
         (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
@@ -71,9 +72,9 @@ impl FrameDecoder {
 
     /// Decodes the frame of a record, and passes it to `show`.
     ///
-    /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU may
-    /// decode the first two of them, if they start with the packets of `record`. AV1 ignores
-    /// `later`.
+    /// `later` contains the records that the caller will decode next. It may be empty. While `show`
+    /// runs, a GPU may already decode the first two of these records, provided that their packets
+    /// begin with the packets of `record`. AV1 ignores `later`.
     ///
     /// # Errors
     /// If no decoder for the codec is available, if a packet is damaged or not supported, if the

@@ -41,7 +41,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Returns the number of packets that were decoded since the decoder was created.
+    /// Returns the number of packets that this frame decoder has decoded so far.
     pub fn decoded_packets(&self) -> u64 {
         self.decoded_packets
     }

@@ -35,7 +35,7 @@ impl FrameDecoder {
         decoder
     }
 
-    /// Returns the number of packets that were decoded since the frame decoder was created.
+    /// Returns the number of packets that this frame decoder has decoded so far.
     pub fn decoded_packets(&self) -> u64 {
         self.decoded_packets
     }
@@ -51,8 +51,9 @@ impl FrameDecoder {
     }
 
     /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
-    /// decoders. Of the `later` records, the first two are decoded ahead if they start with the
-    /// packets of `record`. If decoding them fails, the frame is decoded again without them.
+    /// decoders. Of the `later` records, the first two are decoded ahead if their packets begin
+    /// with the packets of `record`. If decoding ahead fails, the frame is decoded again without
+    /// the `later` records.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, if the frame does not have the
