@@ -44,14 +44,14 @@ impl Augments {
                 if actual != expected {
                     return Err(Error::config(format!(
                         "augment_for: dataset {dataset} has images of {}x{} pixels in epoch {epoch}, but dataset 0 has \
-                         {}x{}: a batch needs images of one size",
+                         {}x{}: all images of a batch must have the same size",
                         actual.width, actual.height, expected.width, expected.height
                     )));
                 }
                 if !common_augment.mixes_like(augment_at_epoch) {
                     return Err(Error::config(format!(
-                        "augment_for: datasets 0 and {dataset} have different Augment::mix in epoch {epoch}: a batch is \
-                         mixed as a whole; pass the same mix for all datasets"
+                        "augment_for: datasets 0 and {dataset} have different Augment::mix settings in epoch {epoch}: \
+                         mixing applies to whole batches; pass the same mix for all datasets"
                     )));
                 }
             }
@@ -70,8 +70,8 @@ impl Augments {
         self
     }
 
-    /// Returns the augmentation of a sample. `variant` is the batch's size variant, which is
-    /// ignored if the dataset determines the augmentation.
+    /// Returns the augmentation of a sample. `variant` is the index of the batch's size bucket. It
+    /// is ignored if each dataset has its own augmentation.
     pub(crate) fn for_sample(&self, variant: usize, sample: u64) -> &Augment {
         let variant = match &self.dataset_ends {
             Some(dataset_ends) => dataset_ends.partition_point(|end| *end <= sample),
@@ -80,8 +80,8 @@ impl Augments {
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
-    /// Returns the augmentation without the output size of a size bucket. If each dataset has an
-    /// augmentation, returns the augmentation of the first dataset.
+    /// Returns the augmentation as configured, before a size bucket replaces its output size. If
+    /// each dataset has an augmentation, returns the augmentation of the first dataset.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
@@ -102,12 +102,12 @@ impl Augments {
         self.for_sample(variant, 0).mixing(seed, epoch, batch)
     }
 
-    /// Returns the maximum number of samples that one output image shows in `epoch`.
+    /// Returns the maximum number of samples that are combined in one output image in `epoch`.
     pub(crate) fn max_images(&self, epoch: u64) -> usize {
         self.iter().map(|augment| augment.at_epoch(epoch).max_images()).max().unwrap_or(1)
     }
 
-    /// Returns the maximum number of samples that one output image shows in any epoch.
+    /// Returns the maximum number of samples that are combined in one output image in any epoch.
     pub(crate) fn max_images_of_all_epochs(&self) -> usize {
         self.iter().map(Augment::max_images_of_all_epochs).max().unwrap_or(1)
     }

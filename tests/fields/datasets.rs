@@ -167,7 +167,7 @@ fn augmentations_that_contradict_each_other_are_refused() {
     );
     refused(
         pair(train(), train().mix(Mix::mixup(0.2))),
-        "datasets 0 and 1 have different Augment::mix in epoch 0: a batch is mixed as a whole",
+        "datasets 0 and 1 have different Augment::mix settings in epoch 0: mixing applies to whole batches",
     );
     refused(pair(train(), train().flip(2.0)), "dataset 1: ");
     refused(mixture().augment_for(2, train()), "there is no dataset 2: the mixture has 2 datasets, numbered from 0");
