@@ -1,13 +1,13 @@
 //! [`Destination`] reads and writes the files of a packed dataset in a local folder or in an object
 //! store.
 //!
-//! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Packs with
-//! different plans write different files.
+//! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Files with `PLAN`
+//! in their names do not collide with the files of packs that have a different plan.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `NAME.plan.partial` | the plan, written by the first process |
-//! | `NAME-000017.tar.PLAN.partial` | a complete shard, or in a store the manifest entry of a complete shard |
+//! | `NAME-000017.tar.PLAN.partial` | a complete shard; in a store, only the manifest entry of the shard |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
 //! | `NAME-000017.tar`, `NAME.manifest.json` | the merged dataset; in a store, shards have these names before the merge |
 //!
@@ -21,10 +21,10 @@
 //! | `NAME.lock.partial` | the lock of a process that merges or discards files, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! In a folder, a small file is first written under a name that ends in `.HEX.partial`, and then
-//! renamed or linked. Only journals are appended to in place. Complete shards and manifests appear
-//! atomically, so readers never see an incomplete file. An **attempt** is a process that packs a
-//! part. Two attempts to pack the same part write to different files, and the complete files
-//! contain the same bytes.
+//! renamed or linked. Journals are the exception: they are appended to. Complete shards and
+//! manifests appear atomically, so readers never see an incomplete file. An **attempt** is a
+//! process that packs a part. Two attempts to pack the same part write to different files, and the
+//! complete files contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -95,12 +95,13 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock. Stores have no lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Removes the shards `old_shards` of an old dataset, renames the checked `shards` of `plan` to
-    /// their final names if they are staged, and writes the manifest.
+    /// Publishes the merged dataset, which consists of `shards`. The caller has checked the shards.
+    /// In a folder, removes `old_shards`, the shards of the previous dataset, and renames `shards`
+    /// to their final names. Writes the manifest last.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest>;
 }
 
-/// The name under which a shard is stored.
+/// The progress of a shard toward its final name. In a folder, it determines the path of the shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ShardState<'a> {
     /// The shard is complete, but the plan with this ID has not been merged.
@@ -114,8 +115,8 @@ pub(super) enum ShardState<'a> {
 pub(super) trait ShardWriter: Write {
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Publishes the finished shard. If another attempt has published different bytes, a folder
-    /// replaces them, and a store fails.
+    /// Publishes the finished shard. If a shard with different bytes already has its name, a folder
+    /// replaces that shard, and a store returns an error.
     fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
@@ -143,7 +144,7 @@ pub(super) fn journal_suffix((part, parts): (u64, u64), plan_id: &str) -> String
     format!(".part-{part:05}-of-{parts:05}.{plan_id}{PARTIAL}")
 }
 
-/// Returns the file name of a shard, which manifests contain.
+/// Returns the final file name of a shard, as it appears in manifests.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard_suffix(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

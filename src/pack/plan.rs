@@ -25,7 +25,8 @@ pub(super) struct Plan {
     source: SourceId,
     recode: Value,
     pub(super) cut: ShardLimit,
-    /// How many times the complete dataset was replaced by a pack that is otherwise equal.
+    /// How many times the complete dataset has been packed again with a plan that is otherwise
+    /// equal.
     pub(super) repeated: u64,
 }
 
@@ -116,12 +117,12 @@ impl Plan {
     }
 
     pub(super) fn id(&self) -> String {
-        to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
+        to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("a plan serializes to JSON")).end())
     }
 
-    /// Returns the indices of a part's shards. If shards are limited by their size in bytes, the
-    /// number of shards is not known in advance, so there must be a single part, which gets every
-    /// index.
+    /// Returns the numbers of a part's shards. If shards are limited by their size in bytes, the
+    /// number of shards is not known in advance. In that case, there must be a single part, and the
+    /// returned range contains all numbers.
     pub(super) fn shard_numbers(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             ShardLimit::Samples(samples) => {
@@ -145,7 +146,8 @@ impl Plan {
 
     /// Fails if the plans differ. The error names the first difference.
     pub(super) fn check_equal(&self, other: &Plan, own_name: &str, other_name: &str) -> Result<()> {
-        let [own_value, other_value] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
+        let [own_value, other_value] =
+            [self, other].map(|plan| serde_json::to_value(plan).expect("a plan serializes to JSON"));
         let Some((name, own_value, other_value)) = difference("", &own_value, &other_value) else { return Ok(()) };
         Err(Error::config(format!(
             "the plans differ in {name}: {own_name} has {own_value}, but {other_name} has {other_value}"
