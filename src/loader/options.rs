@@ -23,8 +23,8 @@ use crate::transform::Augment;
 ///
 /// A setter takes the loader by value and returns it. Setters do not fail. If two calls set the
 /// same option, such as [`rank`](Loader::rank) and [`distributed`](Loader::distributed), the later
-/// call takes precedence. Opening the loader validates the options. [`host`](Loader::host), `cuda`
-/// and a `for` loop over the loader itself open it.
+/// call takes precedence. The options are validated when the loader is opened. Call
+/// [`host`](Loader::host) or `cuda` to open it, or iterate over the loader itself.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -72,7 +72,7 @@ pub struct Loader {
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
-    /// Augmentations of single datasets of a mixture, by the index of the dataset.
+    /// Augmentations for individual datasets of a mixture, keyed by dataset index.
     pub(super) own_augments: BTreeMap<usize, Augment>,
     pub(super) fields: Vec<(String, AnyFieldType)>,
     pub(super) views: Vec<Augment>,
@@ -81,7 +81,7 @@ pub struct Loader {
     /// The number of classes and the label smoothing. If the first value is `None`, the number of
     /// classes is the number of class names of the dataset.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// Set only for decoders.
+    /// Set only if the loader is opened with [`decoder`](Loader::decoder).
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
 }
 
@@ -134,9 +134,9 @@ impl Loader {
         self
     }
 
-    /// Sets several object stores, like one call of [`store`](Loader::store) for each pair of a
-    /// scheme and a store. The `warpfeed-stores` crate provides stores for `s3://`, `gs://`,
-    /// `az://`, `https://` and `hf://`:
+    /// Sets several object stores. This is equivalent to calling [`store`](Loader::store) for each
+    /// pair of a scheme and a store. The `warpfeed-stores` crate provides stores for `s3://`,
+    /// `gs://`, `az://`, `https://` and `hf://`:
     ///
     /// ```ignore
     /// let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());
@@ -175,8 +175,8 @@ impl Loader {
         self
     }
 
-    /// Sets what each column of a table contains. Opening fails if the dataset has no columns, or
-    /// if an option does not apply to its format; see
+    /// Sets how the columns of a table are used. Opening fails if the dataset has no columns, or if
+    /// an option does not apply to its format; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```
