@@ -12,11 +12,11 @@ use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, 
 use crate::log::{self, say};
 use crate::option_names::in_flags;
 
-/// Generates, inspects, verifies, draws, packs and measures image datasets for warpfeed's loader.
+/// Generates, inspects, verifies, previews, packs and benchmarks image datasets for warpfeed.
 ///
 /// PATH is a local dataset, or a URL such as s3://bucket/train or hf://datasets/org/name/train. The
 /// program detects its format:
-///   a folder of class folders, or a flat folder, of images or videos (MP4, Matroska)
+///   images or videos (MP4, Matroska), in one folder per class or all in one folder
 ///   an LMDB database
 ///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
 ///   COCO: instances_train2017.json
@@ -37,13 +37,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  warpfeed synth --out images            # generate a dataset for first trials
+  warpfeed synth --out images            # generate a dataset to experiment with
   warpfeed inspect images                # describe it
   warpfeed verify images                 # check every image
   warpfeed preview images --out grid.png # draw a training batch
   warpfeed pack images images.lmdb       # one file that loads faster
-  warpfeed bench images.lmdb             # measure the loader and its limit
-  warpfeed doctor images.lmdb            # measure this machine for settings
+  warpfeed bench images.lmdb             # measure the loader's speed and find its bottleneck
+  warpfeed doctor images.lmdb            # measure this machine and suggest settings
 
 Exit codes: 0 success, 1 an error or bad data, 2 an invalid command line.";
 
