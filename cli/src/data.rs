@@ -23,14 +23,15 @@ pub(crate) struct DataArgs {
     #[arg(long)]
     cache_listing: bool,
     /// Folder of masks, relative to the parent of the image folder, or a pattern such as
-    /// train_masks/*_mask, in which * is the name of the image
+    /// train_masks/*_mask, in which * stands for the name of the image without its extension
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
-    /// Column with the images, or with their paths in a table [default in tables: path, file,
-    /// image, filename, file_name or img]
+    /// Column with the images (in tables: with the paths of the images) [default in tables: path,
+    /// file, image, filename, file_name or img]
     #[arg(long, value_name = "COLUMN")]
     image_column: Option<String>,
-    /// Base folder of the paths (tables only) [default: the table's folder]
+    /// Folder to which the paths in the table are relative (tables only) [default: the table's
+    /// folder]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
     /// Column with the labels [default in tables: label, class, cls or category]
@@ -45,7 +46,7 @@ pub(crate) struct DataArgs {
     /// Combine several numeric columns into one vector field (tables only)
     #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = parse_gather)]
     gather: Vec<(String, Vec<String>)>,
-    /// Character between cells (tables only) [default: a comma, or detected]
+    /// Character that separates cells (tables only) [default: detected from the first line]
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     delimiter: Option<u8>,
     /// Treat the first line as a row, and name the columns 0, 1, 2, ... (tables only)
@@ -57,8 +58,8 @@ pub(crate) struct DataArgs {
 // as the command's help text.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct AnnotationFrameArgs {
-    /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only if the size
-    /// of the annotated image is unknown or fits both
+    /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only for
+    /// images with an EXIF rotation, if the annotations contain no image size or one that fits both
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<FrameChoice>,
 }
@@ -89,7 +90,7 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
         b"\\t" => Ok(b'\t'),
-        _ => Err("expected one character, such as ';', or \\t for a tab".to_owned()),
+        _ => Err("expected one ASCII character, such as ';', or \\t for a tab".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The `cache` subcommand: manages the cache of datasets in object stores.
+//! The `cache` subcommand: manages the local cache for datasets in object stores.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,12 +10,12 @@ use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 use crate::data::DataArgs;
 use crate::{Outcome, progress, size};
 
-/// Show, fill, check, refresh or empty the local cache of datasets in object stores
+/// Show, fill, check, refresh or empty the local cache for datasets in object stores
 ///
-/// A cache is a folder with data from object stores, and with listings of their objects. Data is
-/// cached in blocks, or in whole files for formats that need local files. A loader uses a cache
-/// only if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run
-/// while other processes use the folder.
+/// A cache is a folder that contains data and object listings from object stores. Data is cached in
+/// blocks, or in whole files for formats that need local files. A loader uses a cache only if the
+/// program configures one (Rust: Cache::open, Python: cache_bytes). Every command can run while
+/// other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,10 +35,10 @@ enum Action {
     Show(Folder),
     /// Read a whole dataset once; the cache keeps as much of it as fits
     Warm(Box<Warm>),
-    /// Check all blocks and listings, and the whole files of datasets that no process is filling;
-    /// delete what is damaged, and exit with code 1 if anything was damaged
+    /// Check all blocks, listings and whole files, except whole files that a process is downloading
+    /// or removing; delete damaged ones, and exit with code 1 if there were any
     Check(Folder),
-    /// Delete the cached listings, so that the next opening of a dataset finds new objects
+    /// Delete the cached listings, so that new objects are found when a dataset is next opened
     Refresh(Refresh),
     /// Delete all blocks and listings, and the whole files that no process is using
     Empty(Folder),
@@ -46,7 +46,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Folder {
-    /// Folder of the cache [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
+    /// Cache folder [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
     /// ~/.cache/warpfeed/blocks]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -56,7 +56,8 @@ struct Folder {
 struct Refresh {
     #[command(flatten)]
     folder: Folder,
-    /// Delete only damaged listings and the listings of URLs that begin with this URL
+    /// Delete only damaged listings and the listings of URLs that begin with this URL; an empty URL
+    /// selects all listings
     #[arg(long, value_name = "URL", default_value = "")]
     url: String,
 }
@@ -66,7 +67,7 @@ struct Warm {
     /// Dataset in an object store
     #[arg(value_name = "URL")]
     url: PathBuf,
-    /// Folder of the cache [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
+    /// Cache folder [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
     /// ~/.cache/warpfeed/blocks]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! The `pack` subcommand: writes a dataset to LMDB or tar shards.
+//! The `pack` subcommand: writes a dataset to an LMDB database or tar shards.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::option_names::in_flags;
 use crate::size::{bytes, counted, parse_bytes};
 use crate::{Outcome, progress};
 
-/// Pack a dataset of any format into an LMDB or tar shards
+/// Pack a dataset of any format into an LMDB database or tar shards
 ///
 /// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
 /// can still read them. Local files are written under names that end in .partial, and renamed once
@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// Output, instead of TO
     #[arg(long, value_name = "OUT", requires = "from")]
     to: Option<PathBuf>,
-    /// Maximum size of a tar shard, such as 1GB or 512MiB; with --part, the average size [default:
-    /// one file]
+    /// Maximum size of a tar shard, such as 1GB or 512MiB; with --part, the approximate
+    /// average size [default: one file]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
     /// Number of samples per tar shard, instead of --shard-size
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// parts, pass auto/64
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Check the packed parts of OUT and combine them into a dataset
+    /// Check the parts that were packed with --part, and combine them into the dataset OUT
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
     merge: Option<PathBuf>,
     /// Print the progress of all parts of OUT, even while they are being packed
@@ -100,15 +100,15 @@ pub(crate) struct Args {
     /// with --quality, 95 by default. The output is a folder, or the path of a .tar in that folder
     #[arg(long, conflicts_with = "keys")]
     frames: bool,
-    /// Fields that contain images, in addition to the main image, such as left,right; by default,
-    /// the cameras of a LeRobot dataset
+    /// Fields that contain images, in addition to the main image, such as left,right [default:
+    /// the cameras of a LeRobot dataset]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     images: Option<Vec<String>>,
     /// Shrink images whose longer side exceeds this number of pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
-    /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
-    /// width and height (224x224). Takes two to ten times the space
+    /// Store decoded pixels instead of encoded images. Images are resized so that the shorter side
+    /// is SIZE (256), or to exactly SIZE (224x224). Takes two to ten times the space
     #[arg(long, value_name = "SIZE", value_parser = parse_raw_size)]
     raw: Option<RawSize>,
     /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit
@@ -116,8 +116,8 @@ pub(crate) struct Args {
     /// images are stored unchanged
     #[arg(long, requires = "decodes")]
     convert_to_u8: bool,
-    /// Color behind transparent pixels, for images that are re-encoded or stored as pixels, such as
-    /// 255,255,255 [default: alpha is dropped]
+    /// Background color for transparent pixels, such as 255,255,255, in images that are re-encoded
+    /// or stored as pixels [default: alpha is dropped]
     #[arg(long, value_name = "R,G,B", value_parser = parse_color, requires = "decodes")]
     background: Option<[u8; 3]>,
     /// Number of threads that read and encode; 0 means one per core
@@ -222,7 +222,7 @@ impl PartChoice {
             (part, Some(Some(parts))) if part.parse().is_ok_and(|part: u64| part < parts) => {
                 Ok(PartChoice::Explicit(part.parse().expect("parsed before"), parts))
             }
-            _ => Err("expected a part and the number of parts, such as 3/64 (from 0/64 to 63/64), auto, or auto/64"
+            _ => Err("expected a part and the number of parts, such as 3/64 (parts count from 0), auto, or auto/64"
                 .to_owned()),
         }
     }
@@ -264,7 +264,8 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a sentence about the parts in `missing`, a list of numbers and ranges such as `1,3-9,17`.
+/// Returns a sentence about the parts in `missing`, a list of numbers and ranges such as
+/// `1,3-9,17`.
 fn describe_incomplete(missing: &str, parts: u64) -> String {
     if missing.parse::<u64>().is_ok() {
         return format!("part {missing} of {parts} is not complete");
