@@ -2,21 +2,23 @@
 //! [`FreeSlot`]. If a device cannot decode some samples, the slot returns from [`FilledSlot`] to
 //! [`SlotPart`]s once.
 //!
-//! Each step consumes the token of the previous step, so code that reads a slot while it is being
-//! filled does not compile.
+//! These types are tokens: each grants access to a slot in one state. Each step consumes the tokens
+//! of the previous step, so code that reads a slot while it is being filled does not compile.
 //!
 //! **Invariants**
-//! 1. At any time, every `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one
-//!    [`FilledSlot`], unless a token was dropped. Only this file creates these tokens.
+//! 1. A `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one [`FilledSlot`].
+//!    There are two exceptions. The iterators of [`FreeSlot::begin`] and `FilledSlot::split_again`
+//!    create parts lazily, and count as the parts that they have not created yet. A dropped token
+//!    or iterator is not replaced. Only this file creates these tokens.
 //! 2. A `FreeSlot` or `FilledSlot` token is exclusive: only its holder accesses the slot's bytes
 //!    and metadata.
 //! 3. The `SlotPart`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses
 //!    the bytes and metadata of these rows. The metadata is accessed through a pointer to
 //!    `samples`, whose elements do not move while parts exist. All parts may read the header, which
 //!    nobody writes while parts exist.
-//! 4. Encoded data for a device has its own span, which the parts share. `encoded` is the
-//!    number of bytes of this span that have been reserved. In each batch, each byte is reserved by
-//!    at most one part.
+//! 4. Encoded data for a device has its own span (a region of the slot's memory), which the parts
+//!    share. `encoded` is the number of bytes of this span that have been reserved. In each batch,
+//!    each byte is reserved by at most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`FreeSlot`] writes `variant`.
 //! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
@@ -86,9 +88,9 @@ pub(crate) struct FreeSlot(Arc<Slot>);
 
 impl FreeSlot {
     /// Starts a batch and divides it into parts of `group` samples; the last part may be smaller.
-    /// `set` must set `header.variant`, and must fill `header.entries` with at least one sample and
-    /// at most a full batch. The header may still contain values and allocations of an earlier
-    /// batch.
+    /// `set` must fill `header.entries` with at least one sample and at most a full batch. If the
+    /// slot has several schemas, `set` must also set `header.variant` to the index of the batch's
+    /// schema. The header may still contain values and allocations of an earlier batch.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = SlotPart> {
         // SAFETY: a `FreeSlot` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -158,7 +160,8 @@ impl SlotPart {
     }
 
     /// Returns the bytes of a row in a span. `row` must be in [`range`](SlotPart::range). The bytes
-    /// initially contain zeros or data of an earlier batch.
+    /// initially contain zeros or data of an earlier batch. After a slot was divided again, they
+    /// contain data of the same batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
@@ -195,7 +198,7 @@ impl SlotPart {
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Returns the full slot if this was the slot's last unfinished part.
+    /// Returns the filled slot if this was the slot's last unfinished part.
     pub(crate) fn finish(self) -> Option<FilledSlot> {
         let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| FilledSlot(self.slot))
@@ -215,7 +218,7 @@ impl<'a> Row<'a> {
         Row { part, row, frame: 0 }
     }
 
-    /// Selects a frame of a clip, which image fields then write.
+    /// Selects the frame of a clip to which image fields are written.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
@@ -306,7 +309,7 @@ impl FilledSlot {
     }
 
     pub(crate) fn bytes_mut_with(&mut self, span: usize, other_span: usize) -> (&mut [u8], &[u8]) {
-        assert_ne!(span, other_span, "two fields");
+        assert_ne!(span, other_span, "expected two different spans");
         let len = self.len();
         // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&mut self` excludes other
         // borrows. Spans do not overlap, because `Schema::new` laid them out in sequence.
@@ -388,7 +391,7 @@ mod tests {
                     .map(Some)
                     .collect();
                 for (i, &part) in order.iter().enumerate() {
-                    let mut part = open[part].take().expect("each once");
+                    let mut part = open[part].take().expect("each part is finished once");
                     fill(&mut part, 7);
                     let full = part.finish();
                     assert_eq!(full.is_some(), i + 1 == parts, "order {order:?}");

@@ -15,13 +15,13 @@ use super::{Oriented, Size};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for an array of pixels, `video` for a
-    /// frame of a video, or the name of a custom format. Empty if
-    /// [`Codecs`](crate::decode::Codecs) did not open the image.
+    /// Name of the format: `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` (an array of pixels),
+    /// `video` (a frame of a video), or the name of a custom format. Empty if a codec opened the
+    /// image directly, instead of [`Codecs`](crate::decode::Codecs).
     pub format: &'static str,
     /// Size of the decoded image, after the EXIF orientation has been applied.
     pub size: Size,
-    /// The upright size and the EXIF orientation.
+    /// The `size` and the EXIF orientation, for converting the coordinates of annotations.
     pub oriented: Oriented,
     /// Details about a JPEG, or `None` for other formats.
     pub jpeg: Option<JpegInfo>,

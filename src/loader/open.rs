@@ -1,8 +1,8 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
-//! Each step returns a different type, from `CheckedLoader` to `EngineConfig`, so no step can run
-//! before the previous step. The memory of batches is allocated, and the threads of the engine are
-//! started, only after all checks of the options have passed.
+//! Each step consumes the value that the previous step returned, from `CheckedLoader` to
+//! `EngineConfig`, so the compiler enforces the order of the steps. Batch memory is allocated, and
+//! the engine's threads are started, only after the options have been checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,11 +46,12 @@ impl Loader {
     ///   lacks a field that the loader reads, if the [checkpoint](Loader::resume) does not match,
     ///   or if the first epoch would have no batches.
     /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened, if a label
-    ///   that opening needs cannot be read, or if the dataset has no samples.
-    /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created, or if a
+    ///   that is required for opening cannot be read, or if the dataset has no samples.
+    /// - [`ErrorKind::Io`] if the [`trace`](Loader::trace) file cannot be created, or if a
     ///   thread cannot be started.
-    /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
-    ///   the available memory, or if memory cannot be allocated.
+    /// - [`ErrorKind::Memory`] if the loader would exceed the
+    ///   [`memory_limit`](Loader::memory_limit) or the available memory, or if memory cannot be
+    ///   allocated.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let field_types = self.fields()?;
         let loader = self.with_classes()?;
@@ -69,7 +70,8 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// Fails if the class list cannot be read or is invalid.
+    /// Returns the options for opening the source. Fails if the class list cannot be read or is
+    /// invalid.
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
@@ -113,9 +115,11 @@ struct CheckedLoader {
     field_types: Vec<(String, AnyFieldType)>,
     augments: Augments,
     output_sizes: OutputSizes,
-    /// For each combination of image sizes.
+    /// The fields of a batch, indexed by the `variant` in the batch's header. There is one entry
+    /// per size bucket, or per combination of output sizes that the image fields have in some
+    /// epoch.
     fields: Vec<Fields>,
-    /// For each combination of image sizes.
+    /// The arrays of a batch, indexed like `fields`.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -278,13 +282,14 @@ struct MemoryDivision {
 }
 
 impl OpenLoader {
-    /// Fails if the plan exceeds the limit or the available memory.
+    /// Chooses the prefetch depth and the sizes of the scratch memory. Fails if the total exceeds
+    /// the limit or the available memory.
     fn plan_memory(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<MemoryDivision> {
         let CheckedLoader { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
             &self.checked_loader;
         let (schemas, bound) = (&self.schemas, MemoryBound::from_limit(images.memory_limit));
-        // Each worker needs memory for one output image, for its effects and for pasted objects,
-        // and, if workers mix images, for a copy of the last image of a batch.
+        // Each worker needs memory for one output image, its effects, and pasted objects. A worker
+        // that mixes images also needs memory for a copy of the last image of a batch.
         let image_bytes = fields.iter().map(Fields::largest_image_bytes).max().unwrap_or(0);
         let mixing_bytes =
             if augments.common().mixes() && !split.on_device { image_bytes * format.dtype.bytes() } else { 0 };
@@ -300,7 +305,7 @@ impl OpenLoader {
                 .with_transforms(transform_bytes)
                 .with_cache(if batch_sampler.is_some() { 0 } else { images.cache_decoded })
                 .with_source(bound.source_budget(self.read_source.prefetch_bytes()));
-        // A decoder has no readers, because the images of requests are already in memory.
+        // A `Decoder` needs no readers, because its requests contain the encoded images.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
             0 => {
@@ -350,7 +355,8 @@ impl OpenLoader {
             settings.raise_initial_prefetch(schedule.rows_of_size(0) as usize);
         }
         settings.options = options;
-        // The workers of a decoder keep their priority, because callers wait for their results.
+        // `for_device` lowers the priority of workers. A `Decoder` does not call it, because
+        // callers wait for its workers.
         let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let runtime = Runtime::new(Arc::new(settings), Scratch::new(scratch), balance, computed_names)?;
@@ -390,15 +396,16 @@ impl Loader {
         }
         if !self.views.is_empty() {
             return Err(Error::config(
-                "augment_for has no effect together with views, because each view has its own augmentation: remove one \
-                 of them",
+                "augment_for has no effect on views, because each view has its own augmentation: remove either \
+                 augment_for or the views",
             ));
         }
         Ok((0..dataset_count).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
-    /// Fails if an augmentation is invalid, or if the augmentations of two datasets have different
-    /// image sizes or mix batches differently.
+    /// Returns the augmentations of image fields that do not set their own augmentation. Fails if
+    /// an augmentation is invalid, or if the augmentations of two datasets have different image
+    /// sizes or mix batches differently.
     fn all_augments(&self) -> Result<Augments> {
         if !self.own_augments.is_empty() {
             return Augments::by_dataset(self.dataset_augments()?);
@@ -411,7 +418,8 @@ impl Loader {
     }
 }
 
-/// If [size buckets](Loader::size_buckets) are set, checks that all augmentations support them.
+/// If [size buckets](Loader::size_buckets) are set, checks that the loader's `augment` supports
+/// them, and that no image field changes its size between epochs.
 fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, AnyFieldType)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
@@ -419,13 +427,13 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, A
     }
     if augment.joining_steps().next().is_some() {
         return Err(Error::config(
-            "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
+            "size_buckets cannot be combined with mosaic or copy_paste: the combined images may belong to different buckets",
         ));
     }
     let mut augments = field_types.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment()).chain([augment]);
     if augments.any(|augment| augment.change_epochs().next().is_some()) {
         return Err(Error::config(
-            "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
+            "size_buckets and Augment::from_epoch cannot be combined: both determine the image size of a batch",
         ));
     }
     sizes.iter().try_for_each(|size| augment.clone().with_output_size(size.width, size.height).check())
@@ -480,7 +488,8 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// Fills four mixed samples after `damage` has changed the fields. Returns each sample's error.
+    /// Changes each field with `damage`, then fills and mixes a batch of four samples. Returns each
+    /// sample's error.
     fn errors_after(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
@@ -541,7 +550,7 @@ mod tests {
 
         fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
             self.0.fetch_add(1, Relaxed);
-            // Spin, because a read that blocks would start readers.
+            // Spin instead of sleeping, because reads that block would start reader threads.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             Ok(crate::source::Sample::new("").with_label(index as i64))
@@ -565,12 +574,12 @@ mod tests {
         let mut epoch = batches.epoch(0);
         let results: Vec<_> = epoch.by_ref().map(|batch| batch.map(drop)).collect();
         assert!(results.len() < 4 && results.last().unwrap().as_ref().unwrap_err().kind() == ErrorKind::Cuda);
-        // Workers may still finish the parts that they have already begun.
+        // Workers may still finish the groups of rows that they have started.
         let mut read_count = 0;
         while std::mem::replace(&mut read_count, reads.load(Relaxed)) < read_count {
             std::thread::sleep(Duration::from_millis(100));
         }
-        assert!(read_count < 62 * 64, "{read_count} of {} samples were read after the error", 62 * 64);
+        assert!(read_count < 62 * 64, "read {read_count} samples in total, expected fewer than {}", 62 * 64);
         drop(epoch);
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::Cuda);
     }
@@ -588,7 +597,8 @@ mod tests {
             wide_errors.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4,
             "{wide_errors:?}"
         );
-        // Writing soft labels panics, because the bytes are not floats.
+        // Writing soft labels panics, because their field contains 3 bytes per row instead of
+        // floats.
         let byte_errors = errors_after(|field, role| {
             if role == Role::SoftLabels {
                 (field.dtype, field.shape) = (Dtype::U8, vec![3]);

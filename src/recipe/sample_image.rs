@@ -9,16 +9,19 @@ use crate::sampler::Rng;
 use crate::source::Frames;
 use crate::transform::Plan;
 
-/// One image of a sample: a complete image, or a tile. The tiles of a combined image are the images
-/// of a mosaic, or the two images of a copy-paste.
+/// One image of a sample: a complete image, or a tile of a combined image. A mosaic has one tile
+/// per source image. A copy-paste has two tiles: the image to paste into, and the image that
+/// provides the objects.
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header. `None` after decoding. Also `None` for clips after planning, for
-    /// images that use the pixels of `pixel_source` or of the cache, and for invisible tiles that
-    /// are not checked for damage.
+    /// The image with its parsed header. `None` in these cases:
+    /// - Decoding has started.
+    /// - The image is a clip, and `plan_clips` has computed its memory.
+    /// - The image uses the pixels of `pixel_source` or of the cache.
+    /// - The image is an invisible tile that is not checked for damage.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
@@ -36,11 +39,11 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) is_on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) is_divided: bool,
-    /// The error of this image, if any, until the worker returns it as the sample's error.
+    /// The error of this image, if any. The worker later returns it as the sample's error.
     pub(crate) result: Result<()>,
     pub(crate) is_damaged: bool,
     pub(crate) pixel_bytes: usize,
-    /// Time for decoding this image, or for copying its data for the device, in nanoseconds. `None`
+    /// Time in ns for decoding this image, or for copying its encoded data for the device. `None`
     /// if the time was not measured for this image alone. 0 for a clip, and for an image that uses
     /// the pixels of `pixel_source` or of the cache.
     pub(crate) decode_ns: Option<u64>,
@@ -114,12 +117,12 @@ impl<'a> SampleImage<'a> {
     }
 }
 
-/// Decides which images of a sample are decoded together. Each view of a source image joins an
-/// earlier view of this image if two conditions hold. First, the estimated cost of decoding the
-/// bounding rectangle of both regions does not exceed the cost of decoding both regions separately.
-/// Second, the memory for decoding all images of the sample then fits in `max_memory` bytes, or
-/// does not grow. If a view can join several earlier views, it joins the view for which the cost
-/// grows least.
+/// Decides which images of a sample are decoded together. A visible view of a source image joins an
+/// earlier visible view of the same source image that is decoded itself, if two conditions hold.
+/// First, the estimated cost of decoding the bounding rectangle of both regions does not exceed the
+/// cost of decoding both regions separately. Second, the memory for decoding all images of the
+/// sample then fits in `max_memory` bytes, or does not grow. If a view can join several earlier
+/// views, it joins the view for which the cost grows least.
 pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
@@ -184,7 +187,7 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
-    /// Applies `share_decoding` to views of the `regions` of one source image. Returns the
+    /// Calls `share_decoding` with one view per region of the same source image. Returns the
     /// `pixel_source` and the `region` of each view.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
@@ -211,7 +214,7 @@ mod tests {
         let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
         let (full_area, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
         // Without restart markers, the decoder must entropy-decode everything above the lower edge
-        // of a view, so the joint region costs no more.
+        // of a view, so decoding the joint region costs no more than decoding both regions.
         let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
         assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
         assert_eq!(shared(&with_restarts, &[left, right]), [(None, left), (None, right)]);

@@ -16,8 +16,8 @@
 //! samples that it has read so far, and the worker reads the others. So a reader exceeds the budget
 //! by at most one sample, unless its part is the only one.
 //!
-//! More readers are started while parts wait, as long as each doubling makes reading faster
-//! (`reader_count.rs`).
+//! While parts wait for a reader, the number of readers is doubled, as long as each doubling makes
+//! reading faster (`reader_count.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -186,7 +186,8 @@ impl ReadStage {
         self.threads.lock().expect("no code panics while holding this lock")
     }
 
-    /// Passes `part` to the readers, or returns it if the worker has to read the samples itself.
+    /// Passes `part` to the readers. Returns `part` if readers are disabled or closed, so that a
+    /// worker reads the samples.
     pub(crate) fn divert(self: &Arc<Self>, part: SlotPart) -> Option<SlotPart> {
         if !self.reader_switch.readers_enabled() {
             return Some(part);
@@ -253,8 +254,8 @@ impl ReadStage {
             self.reader_count.lock().expect("no code panics while holding this lock").record_read(now, is_part_waiting);
         let Some(max_readers) = new_max else { return };
         self.max_readers.store(max_readers, Ordering::Relaxed);
-        // Ignore an error: if no more threads can start, reading does not become faster, and
-        // `ReaderCount` reduces the number again if parts still wait.
+        // Ignore an error. If no more threads can start, reading does not become faster, and
+        // `ReaderCount` reduces the number of readers again while parts still wait.
         if let Threads::Started { part_receiver, send_part, readers, .. } = &mut *self.threads() {
             let _ = self.spawn_readers(readers, part_receiver, send_part);
         }
@@ -269,7 +270,8 @@ impl ReadStage {
         if let Threads::Started { part_sender, readers, .. } = threads {
             drop(part_sender);
             for reader in readers {
-                // Panics are caught around each part.
+                // `run_reader` catches panics while it reads a part. If a reader panics elsewhere,
+                // the other readers must still be joined.
                 let _ = reader.join();
             }
         }
@@ -341,7 +343,8 @@ impl ReadStage {
         let (first_row, header) = (part.range().start, part.header());
         let requests = part.range().take(MAX_GROUP).flat_map(|row| {
             let entry = &header.entries[row];
-            // Ignore an error, because the worker also draws the partners, and reports the error.
+            // The partners are the other samples of a combined image. Ignore an error, because the
+            // worker selects the partners again and reports the error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let ids = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             let draw = self.recipe.clip_draw(entry);
@@ -432,7 +435,7 @@ mod tests {
     fn only_a_single_part_may_exceed_the_budget() {
         let mut budget = budget(100);
         budget.typical_bytes = 1000;
-        assert!(budget.has_space(), "a part larger than the budget");
+        assert!(budget.has_space(), "a single part fits even if it is larger than the budget");
         (budget.part_count, budget.reserved_bytes, budget.typical_bytes) = (1, 60, 40);
         assert!(budget.has_space());
         budget.typical_bytes = 41;
