@@ -1,10 +1,10 @@
-//! 3x3 and 1x1 convolutions with hand-written gradients, for `segment` and `detect`. Weights are
-//! updated with Adam ("Adam: A Method for Stochastic Optimization", 2015).
+//! 3x3 and 1x1 convolutions with hand-written gradients, for the examples `segment` and `detect`.
+//! Weights are updated with Adam ("Adam: A Method for Stochastic Optimization", 2015).
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-/// Feature maps of one image, (C, side * side).
+/// Feature maps of one image, of shape (channels, side * side).
 pub(crate) struct Maps {
     pub(crate) data: Array2<f32>,
     pub(crate) side: usize,
@@ -58,15 +58,15 @@ pub(crate) struct Convolution {
     kernel_side: usize,
     stride: usize,
     has_relu: bool,
-    /// The neighborhoods of the latest input as columns, with a last row of ones for the bias. The
-    /// backward pass reads them.
+    /// The im2col matrix of the latest input, which the backward pass reads. Each column contains
+    /// the input pixels under the kernel for one output pixel, followed by a 1 for the bias.
     columns: Array2<f32>,
     output: Array2<f32>,
 }
 
 impl Convolution {
-    /// Creates a convolution of `kernel_side` x `kernel_side`. `kernel_side` is 3 or 1, and `stride`
-    /// is 1 or 2.
+    /// Creates a convolution with a square kernel. `kernel_side` is 3 or 1, and `stride` is 1 or 2.
+    /// The side of each input must be divisible by `stride`.
     pub(crate) fn new(inputs: usize, outputs: usize, kernel_side: usize, stride: usize, has_relu: bool) -> Self {
         Convolution {
             weight: Param::new(outputs, inputs * kernel_side * kernel_side + 1),
@@ -79,7 +79,7 @@ impl Convolution {
         }
     }
 
-    /// Lists the rows of the column matrix except the last, as (row, input channel, shift in y,
+    /// Lists the rows of the im2col matrix except the last, as (row, input channel, shift in y,
     /// shift in x).
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (kernel_side, half) = (self.kernel_side, (self.kernel_side / 2) as isize);
@@ -141,8 +141,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with the index of each output pixel, and with the index of the input pixel at the
-/// offset (`dy`, `dx`) from its position, or `None` outside the image.
+/// Calls `f` for each output pixel (x, y), with the index of this pixel and the index of the input
+/// pixel at (`stride * x + dx`, `stride * y + dy`). The latter index is `None` outside the image.
 fn for_each_tap(
     side: usize,
     out_side: usize,

@@ -3,12 +3,12 @@
 /// How the planes of a frame are subsampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// There is only luma.
+    /// The frame has luma and no chroma.
     Gray,
     /// Chroma has half the width and half the height.
     Yuv420,
-    /// Like [`Yuv420`](Layout::Yuv420), but the second plane contains Cb and Cr alternately, and the
-    /// third plane is empty.
+    /// Like [`Yuv420`](Layout::Yuv420), but the second plane interleaves Cb and Cr, and the third
+    /// plane is empty.
     Nv12,
     /// Chroma has half the width.
     Yuv422,
@@ -18,7 +18,7 @@ pub enum Layout {
 
 impl Layout {
     /// Returns the right shifts (x, y) that turn luma coordinates into chroma coordinates, or
-    /// `None` without chroma.
+    /// `None` if there is no chroma.
     pub fn shifts(self) -> Option<(u32, u32)> {
         match self {
             Layout::Gray => None,
@@ -34,7 +34,8 @@ impl Layout {
 pub struct Coding {
     /// The matrix coefficients as in ISO/IEC 23091-2, where 2 means unspecified.
     pub matrix: u16,
-    /// True if 8-bit luma ranges from 0 to 255 instead of 16 to 235.
+    /// True for full range, false for limited range. In 8-bit video, luma ranges from 0 to 255 in
+    /// full range, and from 16 to 235 in limited range. More bits scale these ranges.
     pub is_full_range: bool,
     /// Number of bits per sample: 8, 10 or 12.
     pub bits: u8,
@@ -45,7 +46,7 @@ pub struct Coding {
 pub enum Plane<'a> {
     /// 8-bit samples, and the row stride in samples.
     Bits8(&'a [u8], usize),
-    /// Samples with more bits, and the row stride in samples.
+    /// Samples of more than 8 bits, one per `u16`, and the row stride in samples.
     Bits16(&'a [u16], usize),
 }
 
@@ -60,8 +61,9 @@ pub struct Planes<'a> {
     pub layout: Layout,
     /// How the samples encode color.
     pub coding: Coding,
-    /// Luma, Cb and Cr, or green, blue and red if the matrix is 0. In a gray frame, the chroma planes
-    /// are empty. In [`Layout::Nv12`], the second plane contains Cb and Cr, and the third is empty.
+    /// Luma, Cb and Cr, or green, blue and red if the matrix is 0. In a gray frame, the chroma
+    /// planes are empty. In [`Layout::Nv12`], the second plane contains Cb and Cr, and the third is
+    /// empty.
     pub planes: [Plane<'a>; 3],
 }
 
@@ -77,11 +79,13 @@ impl Planes<'_> {
         }
     }
 
-    /// Returns a sample of luma (0), Cb (1) or Cr (2). This method is slow, so use it only in tests
-    /// and tools.
+    /// Returns the sample at column `x` and row `y` of luma (0), Cb (1) or Cr (2). The position
+    /// must be inside the plane; see [`size`](Planes::size). This method is slow, so use it only in
+    /// tests and tools.
     ///
     /// # Panics
-    /// If there is no such sample.
+    /// May panic if the position is outside the plane. If it does not panic, it returns an
+    /// unrelated sample.
     pub fn sample(&self, plane: usize, x: usize, y: usize) -> u16 {
         let (plane, x) = match (self.layout, plane) {
             (Layout::Nv12, 1 | 2) => (1, 2 * x + plane - 1),

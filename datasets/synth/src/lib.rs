@@ -51,7 +51,7 @@ const MAX_CLASSES: usize = 1024;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "nothing is generated until `write` or `memory` is called"]
+#[must_use = "nothing is generated until a method such as `write` or `memory` is called"]
 pub struct Synth {
     images: usize,
     classes: usize,
@@ -128,7 +128,7 @@ impl Synth {
         (0..self.images).into_par_iter().try_for_each(|index| {
             let sample = self.image(index)?;
             let sample = sample.as_sample()?;
-            let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("generated without an image"))?;
+            let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("the sample has no image"))?;
             let path: PathBuf = partial_dir.join(format!("{}.{extension}", sample.key()));
             fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
             written(bytes.len());
@@ -136,7 +136,8 @@ impl Synth {
         })
     }
 
-    /// Generates the dataset in memory, with the keys, labels and order of the class folders.
+    /// Generates the dataset in memory. The keys, labels and order of the samples are the same
+    /// as in the class folders that [`write`](Synth::write) creates.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a number is out of range.
@@ -193,7 +194,7 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Draws an image size with a distribution similar to that of ImageNet, scaled to `side`: in
+    /// Chooses a random image size. The distribution is similar to ImageNet, scaled to `side`: in
     /// about two thirds of the images, the longer side is `side` and the aspect ratio is 4:3 or
     /// 3:2. About one image in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
@@ -414,7 +415,8 @@ mod tests {
         }
     }
 
-    /// A classifier by mean color fails for most held-out images, so a model must learn shapes.
+    /// A classifier that uses only the mean color fails for most held-out images, so a model must
+    /// learn shapes.
     #[test]
     fn the_mean_color_does_not_reveal_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL_SET.images)

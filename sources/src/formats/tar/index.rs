@@ -21,7 +21,7 @@ pub(super) struct Index {
     pub(super) keys: String,
     pub(super) samples: Vec<SampleEnd>,
     pub(super) fields: Vec<Field>,
-    /// Distinct field names, which are usually few.
+    /// The distinct field names. A shard usually has only a few.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
     pub(super) unresolved_links: UnresolvedLinks,
@@ -149,10 +149,13 @@ impl Index {
     /// first dot of the base name. The field name is the text after this dot, in lower case, with
     /// the [usual spelling](format::canonical_field) of an extension, such as `jpg` for `jpeg`.
     /// Adjacent members with the same stem form a sample. Its key is the stem, or the
-    /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Members other than files and links
-    /// are ignored, as are hidden files and files without an extension. A link is read as the file
-    /// that it refers to. A hard link that has data is read as a file. Links whose target is not in
-    /// the tar are omitted and [counted](UnresolvedLinks).
+    /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. A link is read as
+    /// the file that it refers to. A hard link that has data is read as a file. Links whose target
+    /// is not in the tar are omitted and [counted](UnresolvedLinks).
+    ///
+    /// Members other than files and links are ignored, except that a sparse file is an error.
+    /// Hidden files and files without an extension are also ignored, except that
+    /// [`CLASSES_MEMBER`] contains the class names.
     ///
     /// Every size is checked against the length of `bytes` before it is used. Errors about damage
     /// contain the offset.
@@ -180,7 +183,8 @@ fn is_classes(name: &[u8]) -> bool {
 /// Returns the error for a tar of `len` bytes that ends before the header or end marker at
 /// `offset`.
 fn truncation_error(offset: u64, len: u64) -> Error {
-    // This advice may be wrong: a download that was interrupted between two members looks the same.
+    // The hint applies only to a complete file. A download that was interrupted between two members
+    // looks the same.
     let hint = if len == offset {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
          FILE"
@@ -254,8 +258,8 @@ impl Scanner<'_> {
             let start = offset + BLOCK as u64;
             let remaining = len - start;
             let size = match overrides.size(&header) {
-                // In POSIX, data may follow a hard link. Older writers give the size of the target,
-                // and a header follows.
+                // In POSIX, data may follow a hard link. Older writers store the size of the target
+                // in the header, but no data, so the next header follows immediately.
                 1.. if header.kind == b'1' && overrides.pax.size.is_none() && self.has_header(start)? => 0,
                 size => size,
             };
@@ -338,8 +342,8 @@ impl Scanner<'_> {
             if let Some(first_nonzero) = piece.iter().position(|&byte| byte != 0) {
                 let zero_bytes = position - start + first_nonzero as u64;
                 return Err(Error::in_source(format!(
-                    "tar has data after {zero_bytes} zero bytes at offset {start}: zeros replace part of the archive, \
-                     or several archives were concatenated"
+                    "tar has data after {zero_bytes} zero bytes at offset {start}: part of the archive was overwritten \
+                     with zeros, or several archives were concatenated"
                 )));
             }
             position += piece.len() as u64;
@@ -399,7 +403,7 @@ impl Scanner<'_> {
         };
         let field = Field::new(start, len, name).ok_or_else(|| {
             Error::in_source(format!(
-                "a file of {len} bytes at offset {start} exceeds the limits of 64 GiB per file and 32 TiB per shard"
+                "a file of {len} bytes at offset {start} exceeds the limit of 64 GiB per file or 32 TiB per shard"
             ))
         })?;
         index.fields.push(field);
@@ -428,7 +432,7 @@ fn text(name: &[u8]) -> Result<&str> {
 mod tests {
     use super::*;
 
-    /// A tar of which only the first bytes are stored. All remaining bytes are zero.
+    /// A tar that stores only its first bytes, and its length. All other bytes are zero.
     struct SparseBytes(Vec<u8>, u64);
 
     impl Bytes for SparseBytes {
