@@ -116,10 +116,10 @@ impl Normalize {
         Ok(())
     }
 
-    /// Fails if a mean or a standard deviation is greater than 1. It is then probably on a scale of
-    /// 0 to 255, because pixels from 0 to 1 cannot have a mean above 1, or a standard deviation
-    /// above 0.5. A standard deviation of up to 1 is accepted, because 1 is a common way to disable
-    /// scaling.
+    /// Checks that no mean and no standard deviation is greater than 1. A greater value is probably
+    /// on a scale of 0 to 255, because pixels from 0 to 1 cannot have a mean above 1, or a standard
+    /// deviation above 0.5. A standard deviation of up to 1 is accepted, because 1 is a common way
+    /// to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
@@ -321,7 +321,7 @@ impl Schemas {
         Schemas(Arc::new([schema]))
     }
 
-    /// Panics if there is no such variant.
+    /// Returns the schema with the index `variant`. Panics if there is no such schema.
     pub(crate) fn variant(&self, variant: usize) -> &Schema {
         &self.0[variant]
     }

@@ -34,8 +34,8 @@ impl ImageOptions {
         self.augment != Self::default().augment
     }
 
-    /// Fails if the normalization does not fit the element type or is on the wrong scale, or if the
-    /// number of channels is not supported.
+    /// Returns the format of the delivered images. Fails if the normalization does not fit the
+    /// element type or is on the wrong scale, or if the number of channels is not supported.
     pub(super) fn format(&self, layout: Layout) -> Result<ArrayFormat> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {

@@ -30,8 +30,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order of the samples. The second element is the same order, if the program may change it
-/// during the run. The third element is the same order, if the order determines the batch
+/// The order of the samples, in up to three forms. The second element is `Some` if the program may
+/// change the order during the run. The third element is `Some` if the order determines the batch
 /// boundaries.
 type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn BatchedOrder>>);
 
@@ -84,7 +84,7 @@ impl Buckets {
     }
 }
 
-/// Maximum number of image sizes. A device loads kernels for each of them.
+/// Maximum number of image sizes. A device loads kernels for each size.
 const MAX_SIZES: usize = 256;
 
 /// Returns the index of the size with the closest aspect ratio on a logarithmic scale. If several
@@ -277,7 +277,7 @@ impl Sampling {
                 )));
             }
             // `set_mixture` may raise a proportion of 0 later, so such a source needs an order as
-            // well. But it may never be drawn, so don't require weights and labels for it.
+            // well. But the program may never raise it, so don't require weights and labels for it.
             let is_ready = is_drawn || !self.is_balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
                 part.order_within(range, Mixture::source_seed(seed, part_index), labels).map_err(|e| {

@@ -71,8 +71,8 @@ impl Recipe {
     }
 
     /// Copies sample `id` to row `row` of `part` if the sample's only field is an array in memory.
-    /// Returns the number of bytes of the array, or `None` if the sample must be read and written
-    /// in the general way.
+    /// Returns the number of bytes of the array, or `None` if the sample was not copied and must be
+    /// read instead.
     pub(crate) fn copy(&self, id: u64, part: &mut SlotPart, row: usize) -> Option<usize> {
         let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied_fields[0]);
@@ -492,8 +492,8 @@ fn replace_failed_samples(full: &mut FilledSlot) {
         let meta = full.meta_mut(row);
         (meta.key, meta.image_area) = (key, donor_area);
         meta.replace_texts(&texts);
-        // If the device cannot decode the donor, a second donor may replace the copy. Record the
-        // index of the sample that failed first.
+        // If the device cannot decode the donor (the sample that was copied), a second donor may
+        // replace the copy. Record the index of the sample that failed first.
         meta.replaced.get_or_insert(failed_entry.sample);
     }
 }

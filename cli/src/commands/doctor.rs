@@ -386,7 +386,7 @@ impl DecodeBench {
     }
 
     /// Reads, decodes and resizes up to [`GROUP_SAMPLES`] samples, with their indices in `group`.
-    /// Returns the seconds of decoding, then those of resizing.
+    /// Returns the seconds spent decoding, and the seconds spent resizing.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
         let codecs = Codecs::new().convert_to_u8(true);
         let mut plans: Vec<Plan> = Vec::new();

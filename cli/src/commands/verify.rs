@@ -227,7 +227,7 @@ fn is_image(name: &str, bytes: &[u8]) -> bool {
 
 /// Checks the fields other than `checked` that contain an encoded image, such as the cameras of a
 /// robot. If images are damaged but can be decoded, returns a description of the damage to the last
-/// of them.
+/// such image.
 fn check_image_fields(
     sample: &Sample<'_>,
     checked: Option<&str>,

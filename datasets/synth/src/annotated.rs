@@ -208,8 +208,7 @@ impl AnnotatedImage {
         for Object { figure, columns, rows, mask } in self.objects() {
             let visible_count = mask.iter().filter(|is_visible| **is_visible).count();
             let box_area = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // A figure that fills less than a fifth of its box is probably hidden for the most
-            // part.
+            // A figure that fills less than a fifth of its box is probably mostly hidden.
             let difficult = u8::from(visible_count * 5 < box_area);
             let _ = writeln!(
                 xml,

@@ -77,7 +77,7 @@ impl PrefetchNotifier {
         };
         let (next_schedule, augments) = (schedule.clone(), recipe.augments.clone());
         let next_position = move |epoch, sample, batch| {
-            // The partners of a sample are random, so any batch may read this sample.
+            // The other samples of a combined image are random, so any batch may read this sample.
             if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }

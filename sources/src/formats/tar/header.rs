@@ -20,7 +20,7 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// The error contains only the cause; the caller adds the offset.
+    /// Parses a header block. An error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed_sum = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;

@@ -44,8 +44,8 @@ impl Links {
         self.files.push(File { path_end: self.paths.len(), start, len });
     }
 
-    /// A hard link's target is relative to the root of the archive, and a symbolic link's target to
-    /// the folder of the link.
+    /// Adds a link. The target of a hard link is relative to the root of the archive, and the
+    /// target of a symbolic link is relative to the folder of the link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], is_hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -57,8 +57,8 @@ impl Links {
         self.links.push(Link { path: path.to_owned(), target, field });
     }
 
-    /// Resolves all links that are fields. For each, returns the index of the field, the path of
-    /// the link, and the location of the file if it is in the shard.
+    /// Resolves all links that are fields. For each of these links, returns the index of the field,
+    /// the path of the link, and the location of the file if the file is in the shard.
     pub(super) fn resolve(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();

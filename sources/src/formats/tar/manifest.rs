@@ -183,7 +183,8 @@ pub(crate) fn ensure_merged(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Fails if the folder contains parts of a set without the manifest of the set. `names` is sorted.
+/// Checks that each set with a plan, a part or an unmerged shard in the folder has a manifest.
+/// `names` contains the names of the files in the folder, in ascending order.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let exists = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);

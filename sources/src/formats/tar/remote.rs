@@ -47,7 +47,8 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// As in a local folder, hidden files and files in subfolders do not belong to the set.
+/// Returns whether `object` belongs to the shards below the URL `base`. As in a local folder,
+/// hidden files and files in subfolders do not belong to them.
 fn is_in_set(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -106,19 +107,20 @@ fn exists(remote: &Remote, url: &str) -> bool {
     remote.repeated(move |store| store.object(&url)).is_ok()
 }
 
-/// `objects` is sorted by URL.
+/// Finds the object at `url`. `objects` must be sorted by URL.
 fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Sorts by URL, because sample indices must not depend on the order in which stores list.
+/// Lists the objects below `url`, sorted by URL, because sample indices must not depend on the
+/// order in which stores list objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(url)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(objects)
 }
 
-/// `urls` is the expansion of the pattern `url`.
+/// Looks up shards and their indexes. `url` is a pattern or a single shard, and expands to `urls`.
 fn look_up_shards(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<ShardObjects>> {
     // The Hugging Face Hub versions whole datasets, so a single listing ensures that all shards
     // come from the same commit.
@@ -138,8 +140,8 @@ fn look_up_shards(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Sha
     let objects = map_in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // Most shards have no index, so a missing one is fine. Ignoring a transient error would
-            // mean scanning the whole shard.
+            // Most shards have no index, so a missing index is not an error. If a transient error
+            // were ignored, the whole shard would be scanned.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             object => object.map(Some),
         })

@@ -34,12 +34,14 @@ pub(super) fn sidecar_path(tar: &Path) -> PathBuf {
     path.into()
 }
 
-/// Returns `None` if the sidecar cannot be read or has a different magic number.
+/// Reads a sidecar without decoding it. Returns `None` if the sidecar cannot be read or has a
+/// different magic number.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// Returns `None` if the sidecar cannot be read, is damaged or is stale.
+/// Reads the index of the shard `tar` from its sidecar. Returns `None` if the sidecar cannot be
+/// read, is damaged or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&sidecar_path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));

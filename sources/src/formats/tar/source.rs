@@ -31,8 +31,9 @@ const MIN_INDEXED_BYTES: u64 = 1 << 20;
 /// - **Labels** are decimal text in the `cls` field. **Class names** are a JSON array in the member
 ///   `__classes__`, which WebDataset ignores. All shards that contain this member must list the
 ///   same names.
-/// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files. Folders, hidden
-///   files and files without an extension are ignored.
+/// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files without sparse
+///   members. Folders, hidden files and files without an extension, other than `__classes__`, are
+///   ignored.
 /// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
 ///   links are ignored, with a warning that states their number.
 /// - **Invalid samples.** Reading a sample fails if it has a repeated field, or more than 16 fields
