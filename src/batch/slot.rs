@@ -74,7 +74,7 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// `memory` must be large enough for the largest of `schemas`.
+    /// Creates a slot. `memory` must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> FreeSlot {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
@@ -213,7 +213,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// `row` must be in the part's range.
+    /// Selects a row of a part. `row` must be in the part's range.
     pub(crate) fn new(part: &'a mut SlotPart, row: usize) -> Self {
         Row { part, row, frame: 0 }
     }

@@ -18,7 +18,8 @@ pub(super) enum ClassList {
 }
 
 impl ClassList {
-    /// Returns `None` if no class list was set.
+    /// Returns the class list, or `None` if no class list was set. Fails if the list cannot be read
+    /// or is invalid.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             ClassList::Unset => Ok(None),

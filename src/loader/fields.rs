@@ -136,8 +136,8 @@ impl Loader {
         Ok(self)
     }
 
-    /// Call [`with_classes`](Loader::with_classes) first. Before that call, the number of classes
-    /// may be 0.
+    /// Returns how labels are written. Call [`with_classes`](Loader::with_classes) first. Before
+    /// that call, the number of classes may be 0.
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)

@@ -301,7 +301,7 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     let (left, top, width, height) = area;
     assert!(width > 0 && height > 0, "the area is empty");
     assert!(left + width <= frame.width && top + height <= frame.height, "the area is not inside the frame");
-    assert_eq!(out.len(), width * height * 3, "the length of the output");
+    assert_eq!(out.len(), width * height * 3, "the output has the wrong length");
     if frame.coding.matrix == 0 && frame.layout.shifts() == Some((0, 0)) {
         return convert_rgb_planes(frame, area, out);
     }
