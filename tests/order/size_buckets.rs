@@ -251,7 +251,10 @@ fn options_incompatible_with_size_buckets_are_refused() {
             bucketed(&[size]).augment(Augment::cover(1, 1).from_epoch(1, Augment::cover(2, 2))),
             "size_buckets and Augment::from_epoch cannot be combined",
         ),
-        (bucketed(&[size]).augment(Augment::train(8).mosaic(Mosaic::new())), "size_buckets and mosaic or copy_paste"),
+        (
+            bucketed(&[size]).augment(Augment::train(8).mosaic(Mosaic::new())),
+            "size_buckets cannot be combined with mosaic or copy_paste",
+        ),
     ] {
         refused(loader, text);
     }
