@@ -56,7 +56,7 @@ impl Decoder<HostBatch> {
 impl Loader {
     /// Returns the options of a [`Decoder`] that processes images like this loader. They include
     /// the loader's batch size per rank, and its options for images, speed and limits. Views, other
-    /// fields, the augmentations of single datasets ([`augment_for`](Loader::augment_for)), the
+    /// fields, the augmentations of individual datasets ([`augment_for`](Loader::augment_for)), the
     /// cache of decoded images, retries and the trace are not included. The dataset is not opened.
     ///
     /// ```

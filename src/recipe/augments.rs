@@ -70,8 +70,8 @@ impl Augments {
         self
     }
 
-    /// Returns the augmentation of a sample. `variant` is the index of the batch's size bucket. It
-    /// is ignored if each dataset has its own augmentation.
+    /// Returns the augmentation of a sample. With size buckets, `variant` is the index of the
+    /// batch's bucket. Without size buckets, `variant` has no effect.
     pub(crate) fn for_sample(&self, variant: usize, sample: u64) -> &Augment {
         let variant = match &self.dataset_ends {
             Some(dataset_ends) => dataset_ends.partition_point(|end| *end <= sample),

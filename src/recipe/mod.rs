@@ -1,10 +1,11 @@
 //! The steps that process samples and complete batches, without threads: reading, planning,
 //! decoding, transforming and writing.
 //!
-//! The random numbers of a sample depend only on the seed, the sample and its occurrence in the
-//! sampler's order. The other samples of a combined image also depend on the sampler, because they
-//! are drawn by their positions in an epoch. The random numbers for mixing whole batches depend
-//! only on the seed, the epoch and the batch.
+//! The random numbers of a sample depend only on the seed, the sample and the
+//! [variant](crate::sampler::Occurrence::variant) of its occurrence, which is usually the epoch.
+//! The other samples of a combined image also depend on the sampler, because they are drawn by
+//! their positions in an epoch. The random numbers for mixing whole batches depend only on the
+//! seed, the epoch and the batch.
 
 mod augments;
 mod damage;

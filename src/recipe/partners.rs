@@ -13,11 +13,11 @@ pub(crate) struct Partners {
     pub(crate) join: Join,
 }
 
-/// Draws the partners of an entry of `epoch`. Returns `None` if the image shows only one sample.
-/// `len` is the number of samples of the source.
+/// Draws the partners of an entry of `epoch`. Returns `None` if the image of the entry is not
+/// combined with other images. `len` is the number of samples of the source.
 ///
-/// The positions of the partners in the epoch depend only on the seed, the sample, its variant and
-/// the length of the epoch.
+/// For a given augmentation, the positions of the partners in the epoch depend only on the seed,
+/// the sample, the variant of its occurrence, and the length of the epoch.
 ///
 /// # Errors
 /// If `order`, which may be user code, panics or returns an index that is not less than `len`.

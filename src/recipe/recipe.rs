@@ -1,8 +1,8 @@
 //! [`Recipe`] contains the steps that read, plan, decode, transform and write a sample, and that
 //! finish a batch.
 //!
-//! All workers share one recipe. The random numbers of a sample depend only on (seed, variant,
-//! sample); see [`Occurrence`](crate::sampler::Occurrence).
+//! All workers share one recipe. The random numbers of a sample depend only on the seed, the sample
+//! and the variant of its [`Occurrence`](crate::sampler::Occurrence).
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ pub(crate) struct Recipe {
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) may_move_pixels: bool,
-    /// The fields of each variant of the output sizes. All variants have the same field types.
+    /// The fields for each size bucket or, without size buckets, for each variant of
+    /// `output_sizes`. The field types are the same in all of these entries.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
     /// The version of an image to which annotations refer. Used only if the image size in the
@@ -110,7 +111,7 @@ impl Recipe {
         self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
-    /// Returns the fields of the first variant, for callers that need no image size.
+    /// Returns the first entry of `fields`, for callers that need no image size.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
@@ -143,7 +144,7 @@ impl Recipe {
     }
 
     /// Finds the image `name` of a sample, reads its header and creates its plan. The batch has the
-    /// given `epoch` and size `variant`.
+    /// given `epoch`, and `variant` is the index of its entry in `fields`.
     ///
     /// If `tile` is set, the image is tile number `tile.1` of a combined image. `earlier_images`
     /// contains the images of the sample that were planned before. For every tile but the first,
