@@ -42,7 +42,7 @@ enum Values {
         element: Element,
         indices: Vec<u32>,
     },
-    /// `indices` contains the list in each row.
+    /// `indices` contains each row's list, as a range of the numbers in `values`.
     Lists {
         values: Vec<u8>,
         element: Element,
@@ -57,7 +57,7 @@ enum Values {
 #[derive(Clone)]
 enum List {
     Null,
-    /// The value is a list with a null at this index.
+    /// A list that contains a null. The number is the index of the first null in the list.
     Incomplete(usize),
     /// The range of the list's numbers among all numbers of the block.
     Numbers(Range<usize>),

@@ -58,10 +58,10 @@ pub(super) struct Cache {
     decoded_pages: AtomicUsize,
 }
 
-/// The maximum memory for decoding a page of one column selection: the smallest memory grant of the
-/// loaders of that selection, but at least [`MIN_PAGE_LIMIT`], or [`DEFAULT_PAGE_LIMIT`] if there
-/// is no such loader. All selections share the cache, but a page must fit in the memory of the
-/// loader that reads it.
+/// The limit on the memory for decoding a page. Each selection of columns has its own limit,
+/// because a page must fit in the memory of the loader that reads it, although all selections share
+/// the cache. The limit is the smallest memory grant of the selection's loaders, but at least
+/// [`MIN_PAGE_LIMIT`]. If the selection has no loader, the limit is [`DEFAULT_PAGE_LIMIT`].
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,

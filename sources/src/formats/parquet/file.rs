@@ -79,9 +79,9 @@ fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Returns the encoded bytes of a whole column chunk from the cache, or reads them. `chunk` is
-/// their range in the file. If there is a guard, drop it only after using the bytes, as
-/// [`Cache::get_or_fetch_column`] requires.
+/// Returns the encoded bytes of a whole column chunk, from the cache or from the file. `chunk` is
+/// the byte range of the column chunk in the file. If a guard is returned, drop it only after using
+/// the bytes, as [`Cache::get_or_fetch_column`] requires.
 fn load_whole_chunk<'c>(
     cache: &'c Cache,
     key: ColumnKey,

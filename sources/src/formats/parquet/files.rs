@@ -22,11 +22,12 @@ use crate::storage::ahead::SampleRanges;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::columns_error;
 
-/// The next use of a unit is the earliest next use of its samples. A unit that more samples than
-/// this may need counts as needed immediately.
+/// Maximum number of samples that are examined to find the next use of a unit, which is the
+/// earliest next use of a sample that needs the unit. If more samples may need the unit, it counts
+/// as needed immediately.
 const MAX_SAMPLES_PER_UNIT: usize = 512;
 
-/// The relation between samples and the rows that they need.
+/// Maps samples to the rows that they need, and rows to the samples that need them.
 pub(crate) trait SampleRows: Send + Sync {
     /// Calls `visit` for each row of column `leaf` that `sample` needs.
     fn rows(&self, sample: u64, leaf: usize, visit: &mut dyn FnMut(usize));
@@ -38,7 +39,7 @@ pub(crate) trait SampleRows: Send + Sync {
     fn max_samples_per_row(&self, leaf: usize) -> usize;
 }
 
-/// The relation in which each row is a sample.
+/// Each row is the only row of one sample, and has the same index as the sample.
 pub(super) struct RowPerSample;
 
 impl SampleRows for RowPerSample {
