@@ -21,8 +21,8 @@
 //! | `NAME.lock.partial` | the lock of a process that merges or discards files, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! In a folder, a small file is first written under a name that ends in `.HEX.partial`, and then
-//! renamed or linked. Journals are the exception: they are appended to. Complete shards and
-//! manifests appear atomically, so readers never see an incomplete file. An **attempt** is a
+//! renamed or linked. Journals are an exception: new entries are appended to them. Complete shards
+//! and manifests appear atomically, so readers never see an incomplete file. An **attempt** is a
 //! process that packs a part. Two attempts to pack the same part write to different files, and the
 //! complete files contain the same bytes.
 

@@ -243,9 +243,9 @@ impl Packer<'_> {
         }
     }
 
-    /// Returns the entries of the shards at the beginning of the part that an earlier run has
-    /// completed. Stops at the first shard that is missing or damaged, or that contains an image
-    /// that the current options do not allow.
+    /// Returns the entries of the shards that an earlier run has completed, starting with the first
+    /// shard of the part. Stops at the first shard that is missing or damaged, or that contains an
+    /// image that the current options do not allow.
     fn reusable_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shard_numbers(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, plan_id)? {

@@ -50,7 +50,7 @@ struct SourceId {
 pub(super) enum ShardLimit {
     /// Number of samples per shard. The last shard may contain fewer.
     Samples(u64),
-    /// Maximum size of a shard in bytes.
+    /// Maximum size of a shard in bytes. Only a shard of a single sample may be larger.
     Bytes(u64),
 }
 

@@ -96,7 +96,7 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
-    /// Sum of the ratios in hundredths of dB.
+    /// Sum of the signal-to-noise ratios of the encoded images, in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
     #[serde(default)]

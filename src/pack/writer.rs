@@ -33,8 +33,8 @@ pub struct WriteOptions {
     pub classes: Vec<String>,
     /// Whether to replace an existing dataset of the same format once the new one is complete.
     pub force: bool,
-    /// Maximum size of a tar shard in bytes, or `None` to write a single file. LMDB targets ignore
-    /// this option.
+    /// Maximum size of a tar shard in bytes, or `None` to write a single file. Only a shard of a
+    /// single sample may be larger. LMDB targets ignore this option.
     pub shard_size: Option<u64>,
 }
 
