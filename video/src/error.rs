@@ -14,7 +14,7 @@ pub struct Error {
     io: Option<std::io::Error>,
 }
 
-/// What kind of problem an [`Error`] reports.
+/// The kind of problem that an [`Error`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The bytes are damaged.

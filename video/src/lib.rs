@@ -3,7 +3,7 @@
 //! 1. [`Input`]: random access to the bytes of a file.
 //! 2. [`Track`]: the sample table of a video. It maps a presentation time to a frame, and a frame to
 //!    the [packets](Packet) that must be decoded for it.
-//! 3. [`CodecConfig`]: the codec, and what a decoder needs besides the packets.
+//! 3. [`CodecConfig`]: the codec, and the data that a decoder needs in addition to the packets.
 //! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers, and [`mkv`] Matroska and
 //!    WebM containers.
 //! 5. [`record`]: a self-contained encoding of one frame.

@@ -1,7 +1,7 @@
 use super::table::Table;
 
-/// The resize functions of one instruction set. The module of the set creates this struct only if
-/// the CPU supports the instructions.
+/// The resize functions of one instruction set. The module of this instruction set creates the
+/// struct only if the CPU supports the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
     pub(super) lanes: usize,
