@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::Stats;
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("a template without unknown alignments")
+    ProgressStyle::with_template(template).expect("the template is valid")
 }
 
 pub(crate) fn bar(images: usize) -> ProgressBar {

@@ -434,7 +434,7 @@ impl Loader {
                 retries,
                 id as u64,
                 || true,
-                || source.read_drawn(id, 0, buffers.next().expect("one per attempt")),
+                || source.read_drawn(id, 0, buffers.next().expect("there is a buffer for every attempt")),
             );
             let sample = sample.map_err(|e| source::sample_error(&*source, id, "", e))?;
             let encoded =

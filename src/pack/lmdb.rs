@@ -103,7 +103,7 @@ impl LmdbWriter {
     /// Writes the pending values, and then `last_entry`, in a transaction. If the map is full,
     /// doubles its size and repeats the transaction.
     fn commit(&mut self, last_entry: Option<(&str, &[u8])>) -> Result<()> {
-        let environment = self.environment.as_ref().expect("open until finished");
+        let environment = self.environment.as_ref().expect("the environment is open until `finish`");
         let first_number = self.samples - self.value_ends.len() as u64;
         let try_once = || {
             let mut txn = environment.begin_rw_txn()?;
@@ -152,7 +152,7 @@ impl LmdbWriter {
         self.commit((!class_names.is_empty()).then_some((CLASSES_KEY, &class_names)))?;
 
         let folder = self.folder.clone();
-        let environment = self.environment.take().expect("open until finished");
+        let environment = self.environment.take().expect("the environment is open until `finish`");
         environment.sync(true).map_err(|e| lmdb_error(&folder, e))?;
         drop(environment);
         let data_path = folder.join("data.mdb");

@@ -263,7 +263,7 @@ fn find_complete_division(
     if let Some(part_count) =
         divisions.iter().find(|(part_count, parts)| parts.len() as u64 == **part_count).map(|(n, _)| *n)
     {
-        return Ok(divisions.remove(&part_count).expect("found there").into_values().collect());
+        return Ok(divisions.remove(&part_count).expect("`find` returned a key of this map").into_values().collect());
     }
     let mut causes: Vec<String> = divisions
         .iter()

@@ -468,7 +468,10 @@ mod tests {
                 }
             }
         }
-        assert!(case_counts.iter().flatten().all(|&count| count > 60), "shrinks, stays, grows: {case_counts:?}");
+        assert!(
+            case_counts.iter().flatten().all(|&count| count > 60),
+            "cases per axis in which it grows, stays, shrinks: {case_counts:?}"
+        );
     }
 
     #[test]

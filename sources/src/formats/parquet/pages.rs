@@ -95,8 +95,9 @@ impl ColumnChunk<'_> {
     pub(super) fn scan_headers(self, bytes: ByteSource<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.metadata.num_values();
-        let values = usize::try_from(values)
-            .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
+        let values = usize::try_from(values).map_err(|_| {
+            Error::in_source(format!("damaged: the column claims {values} values, which is impossible"))
+        })?;
         while pages.value_count < values {
             let header = index::read_header(bytes, offset, range.end)?;
             pages.account(&header, self)?;
