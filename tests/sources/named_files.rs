@@ -192,7 +192,7 @@ fn a_quote_that_swallows_rows_fails_with_its_line() {
     ] {
         let root = write_files(&[("t.csv", text)]);
         let e = expect_error(open(root.path().join("t.csv")));
-        let words = format!("line {line}: a quoted cell starts here and ends in line {ends}, but ");
+        let words = format!("line {line}: a quoted cell starts here and ends on line {ends}, but ");
         assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
     }
 }

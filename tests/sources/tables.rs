@@ -241,7 +241,7 @@ fn integers_that_differ_only_in_leading_zeros_are_refused() {
     for labels in [["007", "01", "07"], ["7", "1", "007"], ["0", "1", "00"]] {
         let e = open(&labels).unwrap_err();
         let words =
-            format!("line 2: column \"label\": {:?} and {:?} in line 4 denote the same integer", labels[0], labels[2]);
+            format!("line 2: column \"label\": {:?} and {:?} on line 4 denote the same integer", labels[0], labels[2]);
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(&words), "{e}");
     }
     let labels_of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
@@ -321,7 +321,7 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     };
     let (names, warnings) = warned(&path, &[]);
     assert_eq!(names, ["11", "2", "3", "unknown"]);
-    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text (first \"unknown\" in line 4): all are \
+    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text (first \"unknown\" on line 4): all are \
                  used as class names, in the order of their bytes";
     assert!(warnings.ends_with(words), "{warnings}");
     assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "with a class list, there is no warning");

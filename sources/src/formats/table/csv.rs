@@ -68,7 +68,7 @@ impl Csv {
                         return Err((
                             quote_start,
                             format!(
-                                "a quoted cell starts here and ends in line {line}, but its closing quote is followed \
+                                "a quoted cell starts here and ends on line {line}, but its closing quote is followed \
                                  by {after:?}: expected a delimiter or a line end; double the quotes inside a cell"
                             ),
                         ));

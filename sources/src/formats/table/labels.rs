@@ -78,7 +78,7 @@ impl Table {
         let mut cells = Cells::default();
         let value = self.parse_row(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
         tracing::warn!(
-            "{}: column {:?}: {} and {} (first {value:?} in line {}): all are used as class names, in the order of \
+            "{}: column {:?}: {} and {} (first {value:?} on line {}): all are used as class names, in the order of \
              their bytes",
             self.file.display(),
             self.columns.names[column],
@@ -101,7 +101,7 @@ impl Table {
     /// Returns the error for two labels that are written differently but denote the same integer.
     fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
-            "column {:?}: {:?} and {:?} in line {} denote the same integer: use one spelling for each class, or write \
+            "column {:?}: {:?} and {:?} on line {} denote the same integer: use one spelling for each class, or write \
              distinct classes as text, such as \"c007\"",
             self.columns.names[column],
             first.1,
