@@ -165,6 +165,13 @@ fn an_image_folder_without_images_fails_on_opening() {
     let e = expect_error(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
+    // An invalid path is reported when its sample is read, and does not hide a wrong folder.
+    let json = json!({"images": [image("../a.png"), image("b.png")]}).to_string();
+    fs::write(root.path().join("invalid.json"), json).unwrap();
+    let open_invalid = |folder: &str| Coco::with_images(root.path().join("invalid.json"), root.path().join(folder));
+    let e = expect_error(open_invalid("empty"));
+    assert!(e.cause().starts_with("the image \"b.png\" was not found in "), "{e}");
+    assert!(open_invalid("part").is_ok());
     let source = open("part").unwrap();
     assert_eq!(expect_error(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
@@ -212,6 +219,28 @@ fn a_misspelled_box_column_fails_on_opening() {
     let path = root.path().join("annotations/instances_val.json");
     let loader = Loader::new(path).unlabeled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
+}
+
+#[test]
+fn a_misspelled_box_column_of_yolo_or_voc_fails_on_opening() {
+    let yolo = write_files(&[("images/a.png", ""), ("labels/a.txt", "0 0.5 0.5 1 1"), ("data.yaml", "names: [cat]")]);
+    let voc = voc();
+    let of_yolo = (yolo.path().to_owned(), "units", "[\"boxes\", \"boxes.class\", \"boxes.units\", \"boxes.masks\"]");
+    let of_voc = (
+        voc.path().join("VOC"),
+        "difficult",
+        "[\"boxes\", \"boxes.class\", \"boxes.difficult\", \"boxes.image_size\", \"mask.png\", \"mask.first_class\"]",
+    );
+    for (path, column, names) in [of_yolo, of_voc] {
+        let open = |boxes: Boxes| Loader::new(&path).unlabeled(true).field("boxes", boxes).host();
+        let opened = open(Boxes::new(4).column("class", Dtype::I64));
+        assert!(opened.is_ok(), "{:?}", opened.err());
+        let misspelled = format!("{column}x");
+        let e = expect_error(open(Boxes::new(4).column(&misspelled, Dtype::I64)));
+        let cause =
+            format!("field \"boxes\": no field \"boxes.{misspelled}\" among {names}; did you mean \"boxes.{column}\"?");
+        assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
+    }
 }
 
 #[test]
@@ -340,6 +369,8 @@ fn yolo_returns_the_content_of_its_label_files() {
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);
     let e = expect_error(Yolo::split(root.path().join("data.yaml"), "test"));
     assert!(e.cause().contains("no split \"test\": expected one of [\"train\", \"val\"]"), "{e}");
+    let e = expect_error(Yolo::split(root.path(), "val"));
+    assert_eq!(e.cause(), "split \"val\": splits are defined in data.yaml, but this path is a folder");
 }
 
 #[test]

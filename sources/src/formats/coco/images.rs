@@ -28,8 +28,8 @@ pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
 /// Maximum number of images that are looked up in a folder that the user has specified.
 const MAX_TRIED_IMAGES: usize = 100;
 
-/// Checks that `folder` contains one of the first [`MAX_TRIED_IMAGES`] images in `names`, unless
-/// one of their paths is invalid.
+/// Checks that `folder` contains one of the first [`MAX_TRIED_IMAGES`] images in `names`. Invalid
+/// paths are ignored, because reading their samples reports them.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,
@@ -39,15 +39,16 @@ pub(super) fn check_folder<'a>(
         let cause = format!("the image folder {} is not a folder", display(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
-    let (tried_count, mut first) = (names.len().min(MAX_TRIED_IMAGES), None);
-    for name in names.take(MAX_TRIED_IMAGES) {
-        // Accept the folder if a path is invalid. Reading the sample reports the path.
-        if below(name).is_err() || file::exists(folder.join(name))? {
+    let (mut tried_count, mut first) = (0, None);
+    for name in names.take(MAX_TRIED_IMAGES).filter(|name| below(name).is_ok()) {
+        if file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
+        tried_count += 1;
         first.get_or_insert(name);
     }
-    let (first, folder) = (first.unwrap_or_default(), display(folder));
+    let Some(first) = first else { return Ok(folder.to_owned()) };
+    let folder = display(folder);
     let cause = match tried_count {
         1 => format!("the image {first:?} was not found in {folder}"),
         _ => format!("the first {tried_count} images, such as {first:?}, were not found in {folder}"),

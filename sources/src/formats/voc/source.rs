@@ -321,6 +321,17 @@ impl Source for Voc {
         Some(format!("{}{}", self.images, self.items[index].name).into())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        if self.has_boxes {
+            names.extend(["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt"]);
+        }
+        if self.items.iter().any(|item| item.has_mask) {
+            names.extend(["mask.png", "mask.first_class.txt"]);
+        }
+        Some(names.into_iter().map(str::to_owned).collect())
+    }
+
     fn classes(&self) -> &[String] {
         &self.classes
     }

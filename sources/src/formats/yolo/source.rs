@@ -77,13 +77,18 @@ impl Yolo {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
 
-    /// Opens one split of a `data.yaml`: `train`, `val` or `test`. If the path is a folder, the
-    /// split is ignored.
+    /// Opens one split of a `data.yaml`: `train`, `val` or `test`.
     ///
     /// # Errors
-    /// Fails like [`open`](Yolo::open). Also fails if `data.yaml` does not contain the split.
+    /// Fails like [`open`](Yolo::open). Also fails if the path is a folder, or if `data.yaml` does
+    /// not contain the split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
-        Self::with_formats(yaml.as_ref(), split, Vec::new())
+        let path = yaml.as_ref();
+        if file::is_folder(path)? {
+            let cause = format!("split {split:?}: splits are defined in data.yaml, but this path is a folder");
+            return Err(Error::config(cause).at_path(path));
+        }
+        Self::with_formats(path, split, Vec::new())
     }
 
     pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
@@ -193,6 +198,12 @@ impl Source for Yolo {
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(PathBuf::from(&*self.items[index].path))
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.units.txt", "boxes.masks.json"];
+        names.extend(self.keypoint_shape.map(|_| "boxes.points.npy"));
+        Some(names.into_iter().map(str::to_owned).collect())
     }
 
     fn classes(&self) -> &[String] {
