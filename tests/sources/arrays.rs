@@ -177,6 +177,19 @@ fn damaged_and_changed_files_fail() {
 }
 
 #[test]
+fn unknown_columns_and_element_types_are_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    let header = r#"{"scale":{"dtype":"F4","shape":[2,4],"data_offsets":[0,4]},"weight":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}}"#;
+    fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 6]].concat()).unwrap();
+    let e = cause(&path);
+    assert!(e.contains("tensor \"scale\" has elements of the type \"F4\", which is not supported"), "{e}");
+    let open_columns = |name: &str| Options::new().table(TableOptions::new().columns([name])).open(&path);
+    assert_eq!(open_columns("weight").unwrap().len(), 2);
+    assert_eq!(open_columns("z").err().unwrap().cause(), "no column \"z\" among [\"scale\", \"weight\"]");
+}
+
+#[test]
 fn an_ambiguous_image_layout_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.npy");

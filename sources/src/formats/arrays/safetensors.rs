@@ -58,21 +58,19 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelec
                  data: it is damaged or truncated"
             )));
         }
-        columns.push(Column::in_file(
-            name,
-            dtype_from_name(&dtype),
-            shape,
-            file_index,
-            start + data_start,
-            data_end - data_start,
-        )?);
+        let Some(dtype) = dtype_from_name(&dtype) else {
+            return Err(error(format!(
+                "tensor {name:?} has elements of the type {dtype:?}, which is not supported: select other tensors \
+                 with TableOptions::columns"
+            )));
+        };
+        columns.push(Column::in_file(name, dtype, shape, file_index, start + data_start, data_end - data_start)?);
     }
     Ok(columns)
 }
 
-/// Returns the element type called `name`. All other types have the kind `V`, which is not
-/// supported.
-fn dtype_from_name(name: &str) -> Dtype {
+/// Returns the element type called `name`, or `None` if the type is not supported.
+fn dtype_from_name(name: &str) -> Option<Dtype> {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),
         "U8" => (b'u', 1),
@@ -88,7 +86,7 @@ fn dtype_from_name(name: &str) -> Dtype {
         "F64" => (b'f', 8),
         "C64" => (b'c', 8),
         "BF16" => (b'V', 2),
-        _ => (b'V', 1),
+        _ => return None,
     };
-    Dtype::little(kind, size)
+    Some(Dtype::little(kind, size))
 }

@@ -244,6 +244,9 @@ fn select_arrays(names: &[String], part: Option<&str>, choice: &ColumnChoice) ->
             };
             columns.contains(name) || is_label_column || is_image_column
         });
+        if selected.is_empty() {
+            return Err(Error::config(format!("no column {:?} among {names:?}", columns.first().map_or("", |s| s))));
+        }
     }
     Ok(selected)
 }

@@ -177,7 +177,7 @@ impl Schema {
         let name = text(name).ok_or(DAMAGED)?.to_owned();
         let kind = match table.table(4).ok_or(DAMAGED)? {
             Some(_) => Kind::Unsupported { name: "dictionary-encoded values", buffer_count: 2 },
-            None => kind(&table).ok_or(DAMAGED)?,
+            None => kind(&table).ok_or(DAMAGED)?.map_err(|unknown| format!("column {name:?} {unknown}"))?,
         };
         if let Kind::Unsupported { name: what @ "views", .. } = kind {
             return Err(format!(
@@ -204,16 +204,16 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Returns the layout of `field`, or `None` if the table is damaged or its type is unknown. The
-/// type codes are defined by the union `Type` in Arrow's `Schema.fbs`. The field must not be
-/// dictionary-encoded.
-fn kind(field: &Table<'_>) -> Option<Kind> {
+/// Returns the layout of `field`, a message if its type is unknown, or `None` if the table is
+/// damaged. The type codes are defined by the union `Type` in Arrow's `Schema.fbs`. The field must
+/// not be dictionary-encoded.
+fn kind(field: &Table<'_>) -> Option<Result<Kind, String>> {
     let (code, type_table) = (field.byte(2)?, field.table(3)?);
     // If the table is absent, all its fields have their default values.
     let int = |entry| type_table.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| type_table.map_or(Some(default), |table| table.short(entry, default));
     let unsupported = |name, buffer_count| Kind::Unsupported { name, buffer_count };
-    Some(match code {
+    Some(Ok(match code {
         1 => Kind::Null,
         2 => match (int(0)?, type_table.map_or(Some(0), |table| table.byte(1))? != 0) {
             (8, true) => Kind::Number(Element::I8),
@@ -224,13 +224,13 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
             (16, false) => Kind::Number(Element::U16),
             (32, false) => Kind::Number(Element::U32),
             (64, false) => Kind::Number(Element::U64),
-            _ => return None,
+            (bits, _) => return Some(Err(format!("has integers of {bits} bits: expected 8, 16, 32 or 64"))),
         },
         3 => match short(0, 0)? {
             0 => Kind::Half,
             1 => Kind::Number(Element::F32),
             2 => Kind::Number(Element::F64),
-            _ => return None,
+            precision => return Some(Err(format!("has floats of the unknown precision {precision}"))),
         },
         4 => Kind::Bytes { is_large: false },
         5 => Kind::Text { is_large: false },
@@ -252,8 +252,8 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         22 => unsupported("run-length encoded values", 0),
         23 | 24 => unsupported("views", 2),
         25 | 26 => unsupported("list views", 3),
-        _ => return None,
-    })
+        _ => return Some(Err(format!("has the unknown type {code}"))),
+    }))
 }
 
 #[cfg(test)]
