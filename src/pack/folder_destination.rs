@@ -81,7 +81,7 @@ impl Destination for FolderDestination {
     }
 
     fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
-        attempts.iter().try_for_each(|suffix| remove_abandoned(&self.path_of(suffix)))
+        attempts.iter().try_for_each(|suffix| remove_abandoned(&self.path_of(suffix)).map(drop))
     }
 
     fn uploads_in_place(&self) -> bool {

@@ -94,21 +94,22 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes the file at `path` unless a process is still writing it.
-pub fn remove_abandoned(path: &Path) -> Result<()> {
+/// Removes the file at `path` unless a process is still writing it. Returns whether the file was
+/// removed.
+pub fn remove_abandoned(path: &Path) -> Result<bool> {
     // A process that is writing the file holds its lock. NFS can lock only files that are open for
     // writing.
-    if let Ok(file) = File::options().write(true).open(path)
-        && file.try_lock().is_ok()
-    {
-        remove_if_there(path)?;
+    let Ok(file) = File::options().write(true).open(path) else { return Ok(false) };
+    if file.try_lock().is_err() {
+        return Ok(false);
     }
-    Ok(())
+    remove_if_there(path)?;
+    Ok(true)
 }
 
 /// Removes files and folders next to `target` that killed processes left behind. The names of such
-/// files are [unique] names of files for which `is_own` returns true. The caller must hold the lock
-/// for `target`.
+/// files are [unique] names of files for which `is_own` returns true. Files that a process has
+/// locked remain. The caller must hold the lock for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -117,11 +118,13 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
         if parts.is_some_and(|(file_name, random)| is_hex(random) && is_own(file_name)) {
             let path = entry.path();
-            match path.is_dir() {
-                true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
-                false => remove_if_there(&path)?,
+            let is_removed = match path.is_dir() {
+                true => fs::remove_dir_all(&path).map(|()| true).map_err(|e| Error::io(&path, &e))?,
+                false => remove_abandoned(&path)?,
+            };
+            if is_removed {
+                tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
             }
-            tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
         }
     }
     Ok(())
@@ -164,5 +167,25 @@ pub fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, &e)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_no_process_writes_are_abandoned() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("data.bin");
+        let (partial, file) = create(&target).unwrap();
+        let other = unique(&folder.path().join("other.bin"));
+        fs::write(&other, "").unwrap();
+        let remove = || remove_abandoned_of(&target, |name| name == "data.bin").unwrap();
+        remove();
+        assert!(partial.exists(), "removed a file that is still locked");
+        drop(file);
+        remove();
+        assert_eq!((partial.exists(), other.exists()), (false, true));
     }
 }

@@ -103,8 +103,9 @@ fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64
     Ok(total)
 }
 
-/// Checks that no decompressed copy would replace a file of the dataset. For each file in the
-/// index, `files` contains its name and, if it is compressed, the name of its copy.
+/// Checks that no decompressed copy would replace a file of the dataset or the copy of a different
+/// file. For each file in the index, `files` contains its name and, if it is compressed, the name
+/// of its copy.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     /// Normalizes a path, because an index may spell the same path in several ways.
     fn components(name: &str) -> Vec<Component<'_>> {
@@ -115,15 +116,20 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     }
     let originals: HashMap<_, _> =
         files.iter().enumerate().map(|(shard, (name, _))| (components(name), shard)).collect();
+    let mut copies = HashMap::new();
     for (shard, (name, copy)) in files.iter().enumerate() {
-        if let Some(copy) = copy
-            && let Some(other) = originals.get(&components(copy))
-        {
-            return Err(Error::in_source(format!(
-                "shard {shard}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard \
-                 {other}; correct the names in the index, or write the dataset again"
-            )));
-        }
+        let Some(copy) = copy else { continue };
+        let replaced = match originals.get(&components(copy)) {
+            Some(other) => format!("the file of shard {other}"),
+            None => match copies.insert(components(copy), (shard, components(name))) {
+                Some((other, original)) if original != components(name) => format!("the copy of shard {other}"),
+                _ => continue,
+            },
+        };
+        return Err(Error::in_source(format!(
+            "shard {shard}: {name:?} would be decompressed to {copy:?}, which would replace {replaced}; correct the \
+             names in the index, or write the dataset again"
+        )));
     }
     Ok(())
 }
@@ -160,8 +166,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression
         return Ok(());
     }
     if is_locked {
-        // Partial copies are abandoned, unless a process that stopped waiting for the lock is
-        // writing one.
+        // A process that stopped waiting for the lock may be writing a partial copy. That copy is
+        // locked, and is not removed.
         let _ = temp_files::remove_abandoned_of(target, |file_name| {
             target.file_name().is_some_and(|name| name == file_name)
         });
@@ -486,6 +492,11 @@ mod tests {
                 Some("which would replace the file of shard 1; correct"),
             ),
             (&[("a", None), ("b.zstd", Some("a"))], Some("shard 1: \"b.zstd\" would be decompressed to \"a\"")),
+            (&[("x.zstd", Some("x")), ("./x.zstd", Some("./x"))], None),
+            (
+                &[("a.zstd", Some("x")), ("b.zstd", Some("./x"))],
+                Some("shard 1: \"b.zstd\" would be decompressed to \"./x\", which would replace the copy of shard 0;"),
+            ),
         ] {
             let result = check_copies(files);
             match refused {
