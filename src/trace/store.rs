@@ -37,10 +37,11 @@ impl Evidence<'_> {
                 "the server is slow to answer or far away: a machine in the region of the store would help".into(),
             );
         }
-        lines.push(match network.hit_rate() {
-            None => "a local disk cache would serve later epochs".into(),
-            Some(rate) => format!("a larger cache would serve more than {}% of the bytes", percent(rate)),
-        });
+        if let Some(rate) = network.hit_rate() {
+            lines.push(format!("a larger cache would serve more than {}% of the bytes", percent(rate)));
+        } else if !network.has_cache {
+            lines.push("a local disk cache would serve later epochs".into());
+        }
         // If few requests are in flight, the budget for reading ahead is probably the bottleneck.
         if ratio(network.responses.seconds, stats.seconds) < FEW_REQUESTS {
             let suggested_prefetch = 2 * stats.prefetch.max(2);

@@ -79,7 +79,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
                 "the object has changed since it was opened: open the loader again".to_owned()
             }
             (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => DENIED.to_owned(),
-            (_, Some(405 | 501)) => {
+            (_, Some(405 | 501)) if operation == "listing" => {
                 "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
             }
             (_, Some(416)) => "the object is shorter than when it was opened: open the loader again".to_owned(),
@@ -94,11 +94,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
             _ if text.contains("non-partial") || text.contains("Range request not supported") => {
                 "this server does not support byte ranges: use a different server, or copy the dataset".to_owned()
             }
-            _ if text.contains("169.254.169.254") || text.contains("metadata") || text.contains("credential") => {
-                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
-                 AWS_SKIP_SIGNATURE=true for public data"
-                    .to_owned()
-            }
+            _ if lacks_credentials(&text) => format!("no credentials were found{}", credential_advice(url)),
             _ if http.is_some_and(|http| http.kind() == HttpErrorKind::Connect) => {
                 "cannot connect to the server: check the endpoint and the network".to_owned()
             }
@@ -125,6 +121,26 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
         (true, _) => converted.throttled(),
         (false, true) => converted.transient(),
         (false, false) => converted,
+    }
+}
+
+/// Returns whether an error is about missing credentials: it mentions them outside of a URL, or a
+/// request to the server that a cloud machine asks for its credentials has failed.
+fn lacks_credentials(text: &str) -> bool {
+    const SERVERS: [&str; 2] = ["://169.254.169.254", "://metadata"];
+    SERVERS.iter().any(|server| text.contains(server))
+        || text.split_whitespace().any(|word| !word.contains('/') && word.contains("credential"))
+}
+
+fn credential_advice(url: &str) -> &'static str {
+    match url.split_once("://").map_or("", |(scheme, _)| scheme) {
+        "s3" => {
+            ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or AWS_SKIP_SIGNATURE=true for public \
+             data"
+        }
+        "gs" => ": set GOOGLE_APPLICATION_CREDENTIALS to the path of a key file",
+        "az" => ": set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        _ => "",
     }
 }
 
@@ -203,7 +219,7 @@ mod tests {
         for (error, words, transient, throttled) in [
             (refused(400, "<Code>ExpiredToken</Code>"), "credentials have expired", false, false),
             (refused(400, "<Code>AuthorizationHeaderMalformed</Code>"), "set AWS_REGION", false, false),
-            (refused(405, ""), "cannot list objects", false, false),
+            (refused(405, ""), "status 405", false, false),
             (refused(416, ""), "shorter than when", false, false),
             (refused(429, ""), "too many requests", true, true),
             (refused(500, "oops"), "status 500: oops", true, false),
@@ -246,6 +262,26 @@ mod tests {
         let source = object_store::path::Path::parse("set/a//b.jpg").unwrap_err();
         let e = convert(object_store::Error::InvalidPath { source }, "s3://b/set", "listing");
         assert!(e.cause().contains("\"set/a//b.jpg\"") && e.cause().contains("rename or remove it"), "{e}");
+        let e = convert(refused(405, ""), "s3://b/x", "listing");
+        assert!(e.cause().contains("this server cannot list objects"), "{e}");
+        for (url, text, advice) in [
+            ("s3://b/metadata.jsonl", "performing GET https://b.s3/metadata.jsonl: credential-store/x: reset", None),
+            (
+                "s3://b/x",
+                "performing PUT http://169.254.169.254/latest/api/token: timed out",
+                Some("set AWS_ACCESS_KEY_ID"),
+            ),
+            (
+                "gs://b/x",
+                "GET http://metadata.google.internal/token: timed out",
+                Some("set GOOGLE_APPLICATION_CREDENTIALS"),
+            ),
+            ("az://b/x", "no credential was configured", Some("set AZURE_STORAGE_ACCOUNT_NAME")),
+        ] {
+            let e = convert(generic(std::io::Error::other(text)), url, "opening");
+            assert_eq!(e.cause().contains("no credentials were found"), advice.is_some(), "{e}");
+            assert!(advice.is_none_or(|advice| e.cause().contains(advice)), "{e}");
+        }
         let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
         assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");
     }
