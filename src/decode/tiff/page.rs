@@ -146,10 +146,11 @@ impl<'a> Tiff<'a> {
             None => Err(format!("tag {tag} (a width or height) is missing")),
         };
         let size = Size::new(side(256)?, side(257)?);
-        let channels = number(277, 1)? as u16;
-        if channels == 0 {
-            return Err("tag 277 (number of channels) is 0".into());
-        }
+        let channels = match number(277, 1)? {
+            0 => return Err("tag 277 (number of channels) is 0".into()),
+            channels => u16::try_from(channels)
+                .map_err(|_| format!("tag 277 (number of channels) is {channels}: expected at most 65535"))?,
+        };
         let bits = common_value(&directory, (258, channels), "depths")?;
         if !(1..=64).contains(&bits) {
             return Err(format!("values of {bits} bits: expected 1 to 64"));
