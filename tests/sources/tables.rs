@@ -466,6 +466,16 @@ fn a_chosen_label_column_names_its_first_bad_value() {
 }
 
 #[test]
+fn empty_lines_before_the_header_do_not_hide_the_delimiter() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("a.png"), "").unwrap();
+    let table = write(root.path(), "t.csv", "\n\r\npath;score;label\na.png;0,5;7\n");
+    let [(key, label, fields)] = &rows(&Table::open(&table).unwrap())[..] else { panic!("expected one row") };
+    assert_eq!((&**key, *label), ("a", Some(7)));
+    assert!(fields.contains(&("score.txt".to_owned(), b"0,5".to_vec())), "{fields:?}");
+}
+
+#[test]
 fn a_missing_header_line_is_detected() {
     let root = tempfile::tempdir().unwrap();
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();

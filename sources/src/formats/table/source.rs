@@ -317,7 +317,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     if has_any_extension(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;
     }
-    let header = text.lines().next().unwrap_or_default();
+    let header = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
     let default_delimiter = if has_any_extension(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
     Syntax::Csv(Csv::new(delimiter.unwrap_or(default_delimiter)))
 }

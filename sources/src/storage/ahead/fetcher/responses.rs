@@ -96,6 +96,7 @@ impl Fetcher {
                 continue;
             }
             if piece.attempts < MAX_ATTEMPTS {
+                self.counts.retries.fetch_add(1, Ordering::Relaxed);
                 state.retries.insert((now, id));
             } else {
                 let e = Error::in_source(format!("the store did not respond within {} s", LOST_AFTER.as_secs()));
