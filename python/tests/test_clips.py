@@ -5,6 +5,7 @@ image."""
 from __future__ import annotations
 
 import io
+import json
 import struct
 import threading
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_wrong_clips_are_rejected() -> None:
         Clips(2, lambda images: [images[0], images[1][:20, :30]])
     )
     assert "frame 1: int; expected the bytes" in error(Clips(2, lambda images: [images[0], 5]))
-    with pytest.raises(WarpfeedError, match=r"has 2 frames, not one image: use Image\(frames=2\)"):
+    with pytest.raises(WarpfeedError, match=r"is a clip, not a single image: use Image\(frames=2\)"):
         list(Loader(Clips(2), **OPTIONS))
 
 
@@ -232,6 +233,33 @@ def test_each_frame_has_the_annotations_of_the_frame_alone(as_masks: Any, augmen
         for found, alone in zip(batches, singles, strict=True):
             for name in ("mask", "depth", "points", "boxes", "boxes.count", "boxes.class"):
                 assert np.array_equal(found[name][:, frame], alone[name]), (name, frame)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_trim_crops_the_annotations_of_clips_like_the_images(layout: str) -> None:
+    class Outlined(Annotated):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            sample = super().__getitem__(index)
+            outlines = [[[[x0, y0, x1, y0, x1, y1]] for x0, y0, x1, y1 in boxes] for boxes in sample["boxes"]]
+            return {**sample, "boxes.masks": [json.dumps(of_frame) for of_frame in outlines]}
+
+    fields = {
+        "image": Image(frames=2),
+        **annotation_fields(2),
+        "height": DenseMap(source_field="mask", frames=2),
+        "boxes": Boxes(4, columns={"class": "i64"}, masks=True, frames=2),
+    }
+    options = {**OPTIONS, "layout": layout, "augment": Augment.pad_to(64, 64), "fields": fields}
+    trimmed = Loader(Outlined(2, np.stack), collate=lambda batch: collate.trim(batch, multiple=1), **options)
+    channels = (slice(None),) if layout == "nhwc" else ()
+    for found, full in zip(trimmed, Loader(Outlined(2, np.stack), **options), strict=True):
+        area = slice(max(40 + int(label) for label in full["label"])), slice(50)
+        for name, index in {
+            "image": (..., *area, *channels), "mask": (..., *area), "depth": (..., *area, *channels),
+            "height": (..., *area), "boxes.masks": (..., *area),
+        }.items():  # fmt: skip
+            assert np.array_equal(found[name], full[name][index]), name
+        assert full["boxes.masks"].any() and np.array_equal(found["boxes"], full["boxes"])
 
 
 def test_annotations_must_have_a_value_for_each_frame() -> None:

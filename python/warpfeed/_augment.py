@@ -514,8 +514,8 @@ class Augment(_Calls):
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def flip(self, probability: float) -> Augment:
-        """Sets the probability of a horizontal flip. The default is 0.5 for ``train``, and 0
-        otherwise."""
+        """Sets the probability of a horizontal flip. The default is 0.5 for ``train`` and for
+        presets for training, and 0 otherwise."""
         return self._with("flip", float(probability))  # type: ignore[no-any-return]
 
     def vertical_flip(self, probability: float) -> Augment:

@@ -124,13 +124,16 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
                 "only the size of the first image is known; leave the second image out, or trim in your own collate "
                 "function"
             )
+        # Annotations of a clip have an additional axis for the frames.
+        clip = int(getattr(kind, "frames", None) is not None)
         if isinstance(kind, Mask):
-            field_axes[name] = (1, 2)
+            field_axes[name] = (1 + clip, 2 + clip)
         elif isinstance(kind, DenseMap):
-            field_axes[name] = (1, 2) if kind.channels is None else batch._delivery.image_axes
+            height, width = (1, 2) if kind.channels is None else batch._delivery.image_axes
+            field_axes[name] = (height + clip, width + clip)
         elif isinstance(kind, Boxes):
             if kind.masks:
-                field_axes[f"{name}.masks"] = (2, 3)
+                field_axes[f"{name}.masks"] = (2 + clip, 3 + clip)
             if kind.out_relative:
                 relative_boxes.append(name)
     missing_name = next((name for name in (*field_axes, *relative_boxes) if name not in batch), None)

@@ -114,7 +114,9 @@ class DataModule(Base):
         as ``batch.valid``. Otherwise, Lightning moves the batch, and the result has only the
         fields."""
         if isinstance(batch, (Batch, FieldBatch)):
-            arrays = batch if isinstance(batch, Batch) else batch.values()
+            values = batch if isinstance(batch, Batch) else batch.values()
+            # The value of "views" is a list of arrays.
+            arrays = [array for value in values for array in (value if isinstance(value, (list, tuple)) else [value])]
             if all(array.device == device for array in arrays if hasattr(array, "device")):
                 return batch
         return super().transfer_batch_to_device(batch, device, dataloader_idx)  # type: ignore[misc]
