@@ -78,7 +78,8 @@ impl Requests {
 
     pub(super) fn summary_lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
-        let whose = if self.is_paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
+        let whose =
+            if self.is_paid { "at S3's price" } else { "at S3's price; other servers may charge less or nothing" };
         let numbers = format!(
             "requests        per epoch and process: {} with a full shuffle ({} {whose}), {} with shuffle_window({}) ({})",
             self.full_requests,
@@ -172,7 +173,7 @@ mod tests {
         let large = estimate("s3://bucket/train", 10_000_000, |_| ());
         assert!(large.suggested_window() == Some(1_024) && large.summary_lines()[1].contains("cost money"));
         let web = estimate("https://host/train.tar", 10_000_000, |_| ());
-        assert!(web.suggested_window().is_none() && web.summary_lines()[0].contains("charges nothing"));
+        assert!(web.suggested_window().is_none() && web.summary_lines()[0].contains("may charge less or nothing"));
         let far = estimate("https://host/train.tar", 10_000, |network| network.time_to_first_byte.p50_seconds = 0.2);
         assert!(far.suggested_window() == Some(1_024) && far.summary_lines()[1].contains("slow server"));
         let refused = estimate("s3://bucket/train", 10_000, |network| network.refusals = 3);

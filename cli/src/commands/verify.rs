@@ -75,7 +75,7 @@ impl Args {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(self.workers)
             .build()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {} threads: {e}", self.workers)))?;
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the worker threads: {e}")))?;
         let samples = match self.part {
             None => 0..source.len(),
             Some(part) => {

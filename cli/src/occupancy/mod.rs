@@ -88,7 +88,12 @@ impl Limits {
     /// launch would fail because a block has no threads, or too many threads, registers or bytes of
     /// shared memory, the result has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
-        let warps = block.div_ceil(self.warp_size);
+        // Larger numbers give the same result, but could overflow.
+        let usage = Usage {
+            registers: usage.registers.min(self.registers_per_thread + 1),
+            shared: usage.shared.min(self.shared_per_block + 1),
+        };
+        let warps = block.min(self.threads_per_block + 1).div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
         let by_warps = if fits { self.warps / warps } else { 0 };
 
@@ -158,6 +163,7 @@ mod tests {
         assert_eq!(blocks("9.0", 32, 227 * 1024 + 1, 128), (0, Factor::SharedMemory));
         assert_eq!(blocks("9.0", 32, 227 * 1024, 128).0, 1);
         assert_eq!(blocks("9.0", 256, 0, 32), (0, Factor::Registers));
+        assert_eq!(blocks("9.0", u32::MAX, usize::MAX, u32::MAX).0, 0);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Synth {
     /// Generates the dataset in class folders under `dir`, on all cores.
     ///
     /// The dataset is written to a sibling of `dir` that is renamed at the end, so `dir` never
-    /// contains a partial dataset. The sibling's name is the name of `dir` followed by `.partial`,
+    /// contains a partial dataset. The sibling's name is the name of `dir` followed by `.synth.partial`,
     /// and an existing folder with this name is deleted.
     ///
     /// # Errors
@@ -215,15 +215,16 @@ impl Synth {
     }
 }
 
-/// Creates `dir` atomically: `write` fills the sibling folder `DIR.partial`, which is then renamed.
-/// Fails if `dir` exists and is not an empty folder. Deletes an existing `DIR.partial`.
+/// Creates `dir` atomically: `write` fills the sibling folder `DIR.synth.partial`, which is then
+/// renamed. Fails if `dir` exists and is not an empty folder. Deletes an existing
+/// `DIR.synth.partial`, which a killed process has left behind.
 fn write_atomically(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Error::config("already exists and is not an empty folder: choose a new folder").at_path(dir));
     }
     let mut partial_dir = dir.clone().into_os_string();
-    partial_dir.push(".partial");
+    partial_dir.push(".synth.partial");
     let partial_dir = PathBuf::from(partial_dir);
     if partial_dir.exists() {
         fs::remove_dir_all(&partial_dir).map_err(|e| Error::io(&partial_dir, &e))?;
