@@ -255,7 +255,7 @@ impl FieldType for Boxes {
             return Err(refuse(format!("min_visible={}: expected 0 to 1", self.min_visible)));
         }
         if !(self.min_size >= 0.0 && self.min_size.is_finite()) {
-            return Err(refuse(format!("min_size={}: expected 0 or more", self.min_size)));
+            return Err(refuse(format!("min_size={}: expected a finite number of at least 0", self.min_size)));
         }
         let array = |suffix: &str, dtype, shape| Field { name: format!("{name}{suffix}"), dtype, shape };
         let mut arrays = vec![array("", Dtype::F32, vec![self.max_boxes, 4]), array(COUNT, Dtype::I64, vec![])];

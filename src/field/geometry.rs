@@ -89,8 +89,8 @@ impl FieldType for Geometry {
         let plan = input.image();
         if plan.is_warped() {
             return Err(Error::config(format!(
-                "field {:?}: the augmentation rotates, shears or distorts this image, which Geometry cannot describe: \
-                 remove the geometric operations or the field",
+                "field {:?}: the augmentation warps this image with an affine or perspective operation, which Geometry \
+                 cannot describe: remove the operation or the field",
                 input.name
             )));
         }

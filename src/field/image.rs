@@ -139,7 +139,7 @@ impl Image {
             if let Some(frames) = Frames::matches(bytes).then(|| Frames::read(bytes)) {
                 let frames = frames.map_err(|e| e.settled(&format!("field {name:?}")))?.len();
                 return Err(Error::in_source(format!(
-                    "field {name:?} has {frames} frames, not one image: use Image::frames({frames})"
+                    "field {name:?} is a clip, not a single image: use Image::frames({frames})"
                 )));
             }
             return Ok((bytes, None));

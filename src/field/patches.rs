@@ -341,7 +341,7 @@ impl Patches {
         }
         match self.images {
             None => Err(Error::in_source(format!(
-                "field {name:?} has {count} images, not one: use Patches::images({count})"
+                "field {name:?} is a list of images, not a single image: use Patches::images({count})"
             ))),
             Some(max_images) if count > max_images => Err(Error::in_source(format!(
                 "field {name:?} has {count} images: Patches::images({max_images}) allows at most {max_images}"

@@ -382,6 +382,7 @@ impl<'de> Visitor<'de> for Counts<'_> {
         for letter in text.bytes() {
             let code = match letter {
                 48..=111 if bits < 60 => i64::from(letter - 48),
+                48..=111 => return Err(E::custom("a number in run lengths has more than 12 characters")),
                 _ => return Err(E::custom(format!("invalid character {:?} in run lengths", char::from(letter)))),
             };
             number |= (code & 31) << bits;
@@ -496,7 +497,7 @@ mod tests {
             ),
             (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
             (r#"[{"size":[2,4],"counts":"!"}]"#, "invalid character '!' in run lengths"),
-            (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "invalid character 'o' in run lengths"),
+            (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "a number in run lengths has more than 12 characters"),
             (r#"[{"size":[2,4],"counts":"o"}]"#, "end in the middle of a number"),
             (r#"[{"size":[2,4],"counts":"O"}]"#, "a run has -1 pixels"),
             (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers: expected an even number of at least 6"),

@@ -42,7 +42,7 @@ impl Evidence<'_> {
                 wait_text,
                 format!("no batch was free for {}% of the time", percent(blocked_fraction)),
                 format!(
-                    "drop batches sooner, copy the data that you store, or raise prefetch above {}",
+                    "drop batches sooner, copy the data that you store, or raise max_in_flight above {}",
                     stats.prefetch
                 ),
             ];

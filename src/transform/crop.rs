@@ -202,7 +202,7 @@ fn plan_padded_crop(
         if padded_length < u64::from(output_side) {
             if !if_needed {
                 return error(format!(
-                    "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
+                    "a random crop of {crop} is larger than the image of {image} with a padding of {padding}: \
                      pad the image with Augment::pad_if_needed"
                 ));
             }
@@ -268,7 +268,7 @@ mod tests {
         let crop = Augment::random_crop(32).padding(2);
         let e = plan(&crop, (40, 20), 0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Transform);
-        assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
+        assert!(e.cause().contains("32x32 is larger than the image of 40x20 with a padding of 2"), "{e}");
         assert!(e.cause().contains("pad the image with Augment::pad_if_needed"), "{e}");
         // The padding extends the 20 rows to 24. torchvision adds the missing 8 rows on both sides,
         // so each border has 10 rows.

@@ -53,7 +53,8 @@ impl Augment {
         for (epoch, augment) in &self.later {
             if *epoch <= previous_epoch {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} after epoch {previous_epoch}: each call must pass a later epoch than the previous call"
+                    "augment: from_epoch of {epoch}: expected an epoch after {previous_epoch}, because the calls must be \
+                     in the order of their epochs, and the first augmentation is for epoch 0"
                 )));
             }
             previous_epoch = *epoch;

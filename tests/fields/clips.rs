@@ -220,7 +220,7 @@ fn errors_name_the_field_and_the_frame() {
     let text = failed(loader_of_one("top", encoded(0, 0)).field("image", Image::from_field("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
     let text = failed(loader_of_one("image", Frames::encode(&good)));
-    assert!(text.contains("field \"image\" has 10 frames, not one image: use Image::frames(10)"), "{text}");
+    assert!(text.contains("field \"image\" is a clip, not a single image: use Image::frames(10)"), "{text}");
 }
 
 #[test]

@@ -334,7 +334,7 @@ fn bad_options_and_images_are_rejected() {
     }
     let first = |loader: Loader| loader.host().unwrap().epoch(0).next().unwrap().map(drop).unwrap_err().to_string();
     let e = first(samples(&lists).batch_size(2).field("p", small(true)));
-    assert!(e.contains("field \"p\" has 2 images, not one: use Patches::images(2)"), "{e}");
+    assert!(e.contains("field \"p\" is a list of images, not a single image: use Patches::images(2)"), "{e}");
     let e = first(samples(&[vec![0, 1, 2]]).batch_size(1).field("p", small(true).images(2)));
     assert!(e.contains("has 3 images: Patches::images(2) allows at most 2"), "{e}");
     let refused = |loader: Loader| loader.host().map(drop).unwrap_err().to_string();

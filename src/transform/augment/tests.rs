@@ -155,8 +155,8 @@ fn later_epochs_can_have_different_augmentations() {
         let e = augment.check().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
     };
-    assert_refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
-    assert_refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
+    assert_refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0: expected an epoch after 0");
+    assert_refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7: expected an epoch after 7");
     assert_refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: the output is 0x0");
     assert_refused(
         mixed.clone().from_epoch(2, augment),

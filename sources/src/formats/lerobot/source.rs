@@ -187,7 +187,10 @@ impl LeRobot {
         let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
         let view = self.select_fields(&[TASK.to_owned()]).filter(|_| has_tasks);
         let view = view.ok_or_else(|| {
-            Error::config(format!("the samples have no feature {TASK:?}: select it with LeRobotOptions::features"))
+            Error::config(format!(
+                "the samples have no feature {TASK:?}: either the dataset has no tasks, or this feature is not among \
+                 the features that were selected with LeRobotOptions::features"
+            ))
         })?;
         let (field, mut scratch) = (format!("{TASK}.txt"), Vec::new());
         let tasks = self.episodes().map(|(_, samples)| {

@@ -27,7 +27,7 @@ impl<'a> Datum<'a> {
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
         for field in Fields::new(value) {
             let (offset, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
-            let error = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {offset}"));
+            let error = || Error::in_source(format!("Caffe datum: field {number} at byte {offset} is invalid"));
             match (number, field) {
                 (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(error)?,
                 (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(error)?,

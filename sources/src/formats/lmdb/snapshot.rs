@@ -383,8 +383,9 @@ pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::in_source(
-            "lmdb: other processes occupy all reader slots of the lock file: close the database in all processes, so \
-             that LMDB recreates the lock file, or set a higher maximum in the process that opens the database first",
+            "lmdb: open sources and other processes occupy all reader slots of the lock file: close the database in \
+             all processes, so that LMDB recreates the lock file, or set a higher maximum in the process that opens \
+             the database first",
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),

@@ -59,7 +59,7 @@ pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> 
         _ => {
             let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
             return Err(error(format!(
-                "has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing"
+                "has the mode {mode:?}: expected L, LA, RGB, RGBA or RGBX; convert it before writing"
             )));
         }
     };
