@@ -103,8 +103,8 @@ impl BadImages {
         self.bad_count == 0
     }
 
-    /// Fails if there are bad images. The error names the first ten, and the option that stores
-    /// them unchanged.
+    /// Fails if there are bad images. The error names the first ten, and the option that packs
+    /// them anyway.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl BadImages {
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {} images {problem_text}, so the pack was not finished: {}{rest_text}; to store such images unchanged, use \
+                "{} of {} images {problem_text}, so the pack was not finished: {}{rest_text}; to pack them anyway, use \
                  keep_undecodable(true)",
                 self.bad_count,
                 self.image_count,

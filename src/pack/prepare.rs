@@ -177,6 +177,10 @@ impl Preparer<'_> {
                     }
                 };
                 let is_undecodable = matches!(problem, Some(ImageProblem::Undecodable(_)));
+                if is_undecodable {
+                    out.truncate(start);
+                    append(out, bytes)?;
+                }
                 (Some(outcome).filter(|_| !is_undecodable), problem)
             }
             // If memory ran out, the image itself may be valid.

@@ -4,9 +4,11 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbImage};
-use warpfeed::decode::{Codecs, Pixels, Rect};
+use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
+use warpfeed::format::Format;
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Frames, Memory, OwnedSample, Sample, Source, open};
+use warpfeed::{Error, Result};
 
 fn picture(seed: u32) -> RgbImage {
     RgbImage::from_fn(48, 40, |x, y| image::Rgb([(x * 5 + seed) as u8, (y * 6) as u8, (x * y * seed % 256) as u8]))
@@ -119,4 +121,39 @@ fn the_error_for_a_damaged_image_names_its_field() {
     let packed = open(root.path().join("b.tar")).unwrap();
     let mut scratch = Vec::new();
     assert_eq!(field(&packed.read(0, &mut scratch).unwrap(), "left"), damaged);
+}
+
+/// Decodes any bytes that begin with `BAD` to one gray pixel, and then reports that they are
+/// damaged.
+struct Unsound;
+
+impl Codec for Unsound {
+    fn format(&self) -> Format {
+        Format { name: "bad", field: "bad", extensions: &["bad"], matches: |bytes| bytes.starts_with(b"BAD") }
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(1, 1)))
+    }
+
+    fn decode(&self, _: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        out.reset(Size::new(1, 1)).fill(77);
+        Ok(())
+    }
+
+    fn damage(&self, _: &mut EncodedImage<'_>) -> Result<Option<String>> {
+        Err(Error::decode("the checksum is wrong"))
+    }
+}
+
+#[test]
+fn an_image_that_fails_its_check_is_stored_unchanged_although_it_decodes() {
+    let root = tempfile::tempdir().unwrap();
+    let source = Memory::new(vec![OwnedSample::new("a").field("bad", "BAD image").label(1)]);
+    let pack = Pack::new(&source).codec(Unsound).recode(Recode::Quality { quality: 90, max_side: None });
+    let path = root.path().join("a.tar");
+    let report = pack.keep_undecodable(true).to(&path).unwrap();
+    assert_eq!((report.undecodable_count, report.reencoded), (1, 0));
+    let packed = open(&path).unwrap();
+    assert_eq!(field(&packed.read(0, &mut Vec::new()).unwrap(), "bad"), b"BAD image");
 }
