@@ -34,7 +34,7 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
 }
 
 #[test]
-fn damage_in_any_strip_is_detected() {
+fn damage_in_the_last_strip_is_detected() {
     let _serial = serial();
     let data = vec![7; VALUES];
     for (planes, rows) in [(1, 64), (12, 64)] {

@@ -122,7 +122,7 @@ fn reads(path: &Path) -> usize {
 }
 
 #[test]
-fn damaged_files_are_rejected() {
+fn truncated_files_fail_and_changed_files_do_not_panic() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     let bytes = fs::read(fixture("parquet_types/words.parquet")).unwrap();

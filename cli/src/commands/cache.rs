@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 
 use crate::data::DataArgs;
+use crate::size::counted;
 use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the local cache for datasets in object stores
@@ -82,7 +83,11 @@ struct Warm {
 fn summary(contents: &Contents) -> String {
     let (files, file_bytes) = total(&contents.files);
     let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes + file_bytes));
-    format!("{blocks} blocks and {files} whole files, {bytes}")
+    format!("{} and {}, {bytes}", count_blocks(blocks), counted(files, "whole file", "whole files"))
+}
+
+fn count_blocks(blocks: u64) -> String {
+    counted(blocks, "block", "blocks")
 }
 
 fn total(files: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
@@ -100,15 +105,17 @@ impl Args {
             Action::Show(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
                 let Contents { blocks, bytes, sets, listings, files, others, .. } = show(&dir)?;
-                writeln!(out, "{}: {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
+                writeln!(out, "{}: {}, {}", dir.display(), count_blocks(blocks), size::bytes(bytes))?;
                 for (set, (blocks, bytes)) in sets {
-                    writeln!(out, "  {set}: {blocks} blocks, {}", size::bytes(bytes))?;
+                    writeln!(out, "  {set}: {}, {}", count_blocks(blocks), size::bytes(bytes))?;
                 }
                 for (url, (objects, age)) in listings {
-                    writeln!(out, "  {url}: a listing of {objects} objects, {age} s old")?;
+                    let objects = counted(objects, "object", "objects");
+                    writeln!(out, "  {url}: a listing of {objects}, {age} s old")?;
                 }
                 for (set, (files, bytes)) in files {
-                    writeln!(out, "  {set}: {files} whole files, {}", size::bytes(bytes))?;
+                    let files = counted(files, "whole file", "whole files");
+                    writeln!(out, "  {set}: {files}, {}", size::bytes(bytes))?;
                 }
                 for other in others {
                     writeln!(out, "  unknown file: {}", other.display())?;
@@ -123,7 +130,8 @@ impl Args {
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
                 let dir = folder_or_default(dir)?;
-                writeln!(out, "{}: deleted {} listings", dir.display(), refresh(&dir, &url)?)?;
+                let listings = counted(refresh(&dir, &url)?, "listing", "listings");
+                writeln!(out, "{}: deleted {listings}", dir.display())?;
             }
             Action::Empty(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
@@ -131,8 +139,9 @@ impl Args {
                 let (old_files, remaining_files) = (total(&files), total(&show(&dir)?.files));
                 let files = old_files.0.saturating_sub(remaining_files.0);
                 let bytes = size::bytes(bytes + old_files.1.saturating_sub(remaining_files.1));
-                let (dir, listings) = (dir.display(), listings.len());
-                writeln!(out, "{dir}: deleted {blocks} blocks, {listings} listings and {files} whole files, {bytes}")?;
+                let listings = counted(listings.len() as u64, "listing", "listings");
+                let (blocks, files) = (count_blocks(blocks), counted(files, "whole file", "whole files"));
+                writeln!(out, "{}: deleted {blocks}, {listings} and {files}, {bytes}", dir.display())?;
             }
             Action::Warm(warm) => {
                 let dir = folder_or_default(warm.dir)?;

@@ -98,7 +98,7 @@ fn cache_commands_report_blocks_and_refuse_other_folders() {
     for url in ["s3://b/one/x.tar", "s3://b/one/y.tar", "s3://b/two/x.tar"] {
         keep.offer(&store.object(url).unwrap(), 0, &[1; 5000], 0, BatchIndex::default());
     }
-    let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
+    let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 block, 8.2 kB\n";
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
     assert_eq!(
         ok(dir.path(), &["cache", "check", "cache"]),
@@ -111,8 +111,8 @@ fn cache_commands_report_blocks_and_refuse_other_folders() {
     let outcome = (checked.status.code(), text(&checked.stdout));
     assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged blocks, listings and files deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
-    assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
-    for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {
+    assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 object, "));
+    for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listing\n")] {
         assert_eq!(ok(dir.path(), &["cache", "refresh", "cache", "--url", url]), shown);
     }
     assert_eq!(

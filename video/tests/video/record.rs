@@ -44,7 +44,7 @@ fn records_contain_the_packets() {
 }
 
 #[test]
-fn damaged_records_fail() {
+fn truncated_records_fail_and_damaged_records_stay_consistent() {
     let file = bytes("g2.mp4");
     let complete = record(&file, &open(&file).unwrap(), 1);
     for end in 0..complete.len() {
