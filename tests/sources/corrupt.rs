@@ -439,7 +439,7 @@ fn an_invalid_value_fails_with_its_key() {
 fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
     let cause = |records: &[(&[u8], &[u8])]| open_lmdb(&handmade(4096, records)).unwrap_err().cause().to_owned();
     assert_eq!(cause(&[(b"__len__", b"\x05")]), "lmdb database contains no samples");
-    assert!(cause(&[(b"0", b"what?")]).contains("key \"0\": unknown value of 5 bytes that begins with"));
+    assert!(cause(&[(b"0", b"what?")]).contains("key \"0\": unrecognized value of 5 bytes, which begins with"));
     assert!(
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names: expected a MessagePack array")

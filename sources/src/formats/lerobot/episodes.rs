@@ -13,10 +13,11 @@ use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
-// The lists of episodes and tasks in version 2.
+// In version 2: the files that list the episodes and the tasks.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
 const TASKS_LINES: &str = "meta/tasks.jsonl";
-// The folder with the tables of episodes, and the table of tasks, in version 3.
+// In version 3: the folder that contains the tables of episodes, and the file that contains the
+// table of tasks.
 const EPISODES_FOLDER: &str = "meta/episodes";
 const TASKS_TABLE: &str = "meta/tasks.parquet";
 
@@ -106,7 +107,7 @@ impl EpisodeList {
     }
 }
 
-/// Reads the list of version 2, in which each episode has its own data file.
+/// Reads the list of episodes in version 2, where each episode has its own data file.
 fn read_lines(root: &DatasetFolder) -> Result<EpisodeList> {
     #[derive(Deserialize)]
     struct Line {
@@ -118,8 +119,9 @@ fn read_lines(root: &DatasetFolder) -> Result<EpisodeList> {
         let Line { episode_index: index, length: len } = line;
         push(&mut listed.0, Episode { index, len, file: (0, index), first_row: 0 })
     })?;
-    // A repeated episode also repeats its data file in this version, so without this check
-    // `EpisodeList::into_episodes` would report a contradictory first frame.
+    // `EpisodeList::into_episodes` also detects duplicates, but here it would first report a
+    // misleading error: two entries for one episode have the same data file, and both start at
+    // frame 0.
     let mut seen: Vec<u64> = listed.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -175,8 +177,8 @@ pub(super) struct VideoLocation {
     pub(super) start: f64,
 }
 
-/// Maps the index of each episode to the location of its frames in the files of the video feature
-/// `name`. For version 3 only.
+/// Returns the location of each episode in the files of the video feature `name`. The keys are
+/// episode indices. For version 3 only.
 #[cfg(feature = "video")]
 pub(super) fn video_locations(
     root: &DatasetFolder,
@@ -244,14 +246,14 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
     let rows = Rows::open(&path, &root.storage, std::slice::from_ref(&path), |_| true)?;
     let find_column = |matches: &dyn Fn(&str) -> bool, content: &str| {
         let position = rows.names().position(matches);
-        position.ok_or_else(|| {
-            Error::in_source(format!("the table has no column with the {content} of the tasks")).at_path(&path)
-        })
+        position.ok_or_else(|| Error::in_source(format!("the table has no column {content}")).at_path(&path))
     };
-    // LeRobot stores the texts as the index of a pandas DataFrame. The name of the index column
-    // varies.
-    let (index, text) =
-        (find_column(&|name| name == "task_index", "index")?, find_column(&|name| name != "task_index", "texts")?);
+    // LeRobot stores the texts of the tasks as the row index of a pandas DataFrame. The name of
+    // this column varies.
+    let (index, text) = (
+        find_column(&|name| name == "task_index", "\"task_index\"")?,
+        find_column(&|name| name != "task_index", "that contains the texts of the tasks")?,
+    );
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
         let number = rows.read_integer(row, index, &mut scratch)?;

@@ -1,5 +1,5 @@
-//! The layouts of values in an LMDB database. [`ValueFormat`] decodes one layout, and [`detect`]
-//! recognizes the layout of a database.
+//! The layouts of values in an LMDB database. Each layout has a [`ValueFormat`], except pickles and
+//! Caffe datums, and [`detect`] recognizes the layout of a value.
 
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};
@@ -32,13 +32,14 @@ pub trait ValueFormat: Send + Sync {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// Reads MessagePack maps from WebDataset field names to values. For example, Python writes such a
-/// map with `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})`.
+/// Reads samples that are MessagePack maps. The keys of a map are WebDataset field names. For
+/// example, Python writes such a map with
+/// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})`.
 ///
 /// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample, which
 ///   defaults to the key in the database.
-/// - All other entries with bytes or text become fields. Other entries whose values are neither
-///   bytes nor text (numbers, booleans, lists, nested maps) are ignored.
+/// - All other entries with bytes or text become fields.
+/// - Entries with values of a different type (numbers, booleans, lists, nested maps) are ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -87,7 +88,7 @@ fn text<'a>(bytes: &'a [u8], what: &str, offset: usize) -> Result<&'a str> {
         .map_err(|_| Error::in_source(format!("messagepack: {what} at byte {offset} is not UTF-8")))
 }
 
-/// Parses a MessagePack array of strings, the class names.
+/// Parses the class names, which are stored as a MessagePack array of strings.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
@@ -139,7 +140,7 @@ pub(super) fn detect(value: &[u8]) -> Result<DetectedLayout> {
     }
     let first_bytes = &value[..value.len().min(8)];
     Err(Error::in_source(format!(
-        "unknown value of {} bytes that begins with {first_bytes:02x?}: expected a messagepack map, an encoded image, \
+        "unrecognized value of {} bytes, which begins with {first_bytes:02x?}: expected a messagepack map, an encoded image, \
          a pickle or a Caffe datum; use `Lmdb::with_layout` for other layouts",
         value.len()
     )))

@@ -30,7 +30,8 @@ use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
 /// for [`Arrow`](crate::Arrow) files. Columns of unsupported types are skipped with a warning, and
 /// opening fails if you select one. These types are maps, decimals, INT96 timestamps, repeated
-/// fields outside a list, lists of bytes, text or files, and lists nested more than four deep.
+/// fields outside a list, lists whose elements are bytes, text or files, and lists nested more than
+/// four deep.
 ///
 /// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
 /// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
@@ -67,14 +68,15 @@ struct Chunk {
     column: usize,
 }
 
-/// Bytes of cache for decoded pages, in addition to the largest column chunk that must be read in
-/// one piece. Without this space, the pages would evict the chunk.
+/// Size of the cache for decoded pages in bytes, in addition to the space for the largest column
+/// chunk that must be read in one piece. Without the additional space, the pages would evict the
+/// chunk.
 const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
-    /// Opens a `.parquet` file, or a folder that contains such files. The files may be directly in
-    /// the folder, in its subfolder `data`, in one subfolder per split, or in a single subfolder,
-    /// as in a Hugging Face dataset with one configuration.
+    /// Opens a `.parquet` file, or a folder that contains the files of one split. The files may be
+    /// directly in the folder, in its subfolder `data`, in a subfolder named after the split, or in
+    /// a single subfolder, as in a Hugging Face dataset with one configuration.
     ///
     /// # Errors
     /// If a file cannot be read or has a damaged footer, if there are no files or no rows, if the
@@ -136,7 +138,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Creates a source without columns: the caller selects them.
+    /// Creates a source with no columns selected. The caller must select the columns.
     pub(super) fn without_columns(path: &Path, parquet_files: Vec<ParquetFile>) -> Result<Self> {
         let first = parquet_files
             .first()
@@ -237,8 +239,9 @@ impl Parquet {
         guess_type(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
-    /// Returns how many bytes of a loader's memory budget the cache may use. The budget is `bytes`
-    /// bytes. For files in a store, the cache gets half of it, and the prefetcher the other half.
+    /// Returns how many bytes of a loader's memory budget the cache may use. `bytes` is the total
+    /// budget. For files in a store, the cache may use half of the budget, and the prefetcher the
+    /// other half.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -256,9 +259,9 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// Iterates over the column chunks of the used fields in every row group. For a file field,
-    /// this is the chunk with the contents, not the chunk with the paths. The field `bytes` of each
-    /// returned chunk is 0.
+    /// Iterates over the chunks of the used columns in every row group. For a column of files, the
+    /// iterator returns the chunk that contains the file contents, not the chunk that contains the
+    /// paths. [`Chunk::bytes`] is not set (0).
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |column_index: usize| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((column_index, leaf, None)),
@@ -385,7 +388,7 @@ impl Source for Parquet {
             let content = self.append_value(index, column_index, scratch)?;
             if is_in_store && matches!(content, Found::Path(_)) {
                 return Err(Error::in_source(
-                    "the content of the value is in a separate file, which is not supported in a store",
+                    "the value refers to a separate file, which is not supported in an object store",
                 ));
             }
             let allows_outside_paths = self.allows_outside_paths && self.columns.image() == Some(column_index);
@@ -418,8 +421,8 @@ impl Source for Parquet {
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // `with_columns` cannot fail here: opening has measured every column in use, and the
-        // selection is a subset of these columns.
+        // `with_columns` cannot fail here: opening the source has already computed the chunk sizes
+        // of every used column, and the selection is a subset of these columns.
         Some(Arc::new(self.with_columns(self.columns.select_fields(fields)).ok()?))
     }
 
