@@ -20,11 +20,12 @@ struct AnnotatedImage {
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<VisibleFigure>,
-    /// The index of the figure that each pixel shows, plus 1, or 0 for the background.
+    /// One number per pixel: 0 for the background, or 1 plus the index of the figure that is
+    /// visible there.
     figure_numbers: Vec<u16>,
 }
 
-/// Figures with fewer visible pixels are not annotated.
+/// Figures with fewer visible pixels than this are not annotated.
 const MIN_VISIBLE_PIXELS: usize = 12;
 
 const VALIDATION_PERIOD: usize = 5;
@@ -35,9 +36,10 @@ const KEYPOINTS: [&str; 3] = ["top", "left", "right"];
 impl Synth {
     /// Generates the dataset in COCO format: `annotations/instances_train.json` and
     /// `instances_val.json`, with the images in `train` and `val`. Each image shows several figures
-    /// of arbitrary classes. Each figure with at least 12 visible pixels is annotated with its box,
-    /// its visible pixels as run lengths, and three keypoints: its top, left and right ends. Every
-    /// fifth image belongs to the validation split.
+    /// of random classes. Each figure with at least 12 visible pixels is annotated with its box, a
+    /// run-length encoded mask of its visible pixels, and three keypoints. The keypoints are the
+    /// points of the outline that are farthest above, to the left and to the right of the center,
+    /// along the axes of the rotated figure. Every fifth image belongs to the validation split.
     ///
     /// `written` is called with the size in bytes of each image after the image has been written.
     /// Several threads may call it at the same time.
@@ -89,8 +91,8 @@ impl Synth {
     /// Generates the dataset in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The images are the same as with
-    /// [`write_coco`](Synth::write_coco). In a mask, 0 is the background, and the value `i + 1` is
-    /// class `i` in the sorted order of the names, counted from 0. `written` is called as in
+    /// [`write_coco`](Synth::write_coco). In a mask, 0 is the background, 1 is the first class
+    /// name in sorted order, 2 the second, and so on. `written` is called as in
     /// [`write_coco`](Synth::write_coco).
     ///
     /// # Errors
@@ -147,7 +149,7 @@ impl Synth {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
-        // Two out of three cells contain a figure.
+        // A cell contains a figure with probability 2/3.
         let choose = |rng: &mut Rng| {
             let class = draw(rng, 0, self.classes as i32 - 1) as usize;
             (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
@@ -173,7 +175,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 struct Object<'a> {
     figure: &'a VisibleFigure,
-    /// The visible pixels, row by row.
+    /// One value per pixel of the image, row by row: true if the figure is visible there.
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),
@@ -254,9 +256,9 @@ impl Object<'_> {
 }
 
 /// Encodes a mask as run lengths in COCO's compressed format, in column order. Each number is split
-/// into 5-bit groups, lowest bits first. Bit 5 is set if another group follows, and the group is
-/// written as the character with that offset from `0`. Starting with the fourth run, the number is
-/// the difference from the run two positions earlier.
+/// into 5-bit groups, lowest bits first. A sixth bit (value 32) is set if another group follows.
+/// The 6-bit value plus 48, the code of the digit `0`, is the ASCII code that is written. Starting
+/// with the fourth run, the number is the difference from the run two positions earlier.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut is_inside = false;
@@ -285,7 +287,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
 
 /// Encodes a mask as a PNG of indices into Pascal VOC's palette.
 fn palette_png(class_values: &[u8], size: Size) -> Result<Vec<u8>> {
-    let encode_error = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
+    let encode_error = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode a mask as PNG: {e}"));
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
     encoder.set_color(png::ColorType::Indexed);
@@ -296,8 +298,8 @@ fn palette_png(class_values: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the color of a class. Pascal VOC distributes the bits of the class index to red, green
-/// and blue in rotation, starting at the highest bit of each channel.
+/// Returns the palette color of a mask value. Pascal VOC distributes the bits of the value to red,
+/// green and blue in rotation, starting at the highest bit of each channel.
 fn voc_color(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))

@@ -10,8 +10,8 @@ pub(super) struct Scene {
     /// Slope of the background's color gradient in x and y, in units of 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Approximate maximum amplitude of the noise of single pixels, in levels. This noise resembles
-    /// sensor noise.
+    /// Approximate maximum amplitude of the noise that is independent for each pixel, in steps of
+    /// the 8-bit channels. This noise resembles sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<PlacedFigure>,
@@ -30,9 +30,10 @@ struct PlacedFigure {
 }
 
 impl Scene {
-    /// Places figures in the cells of a jittered grid. The shorter side has two to three cells, so
-    /// a crop of one tenth of the area usually shows most of a figure. `choose` returns the class
-    /// and the figure of a cell, or `None` for an empty cell.
+    /// Places figures in the cells of a grid, and moves each figure randomly by a fraction of a
+    /// cell. The shorter side has two or three cells, so a crop of one tenth of the area usually
+    /// shows most of a figure. Cells are at least 12 pixels wide, so very small images have fewer.
+    /// `choose` returns the class and the figure of a cell, or `None` for an empty cell.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
@@ -43,8 +44,8 @@ impl Scene {
             |level_offset: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + level_offset);
         let background = [background_color(-25), background_color(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // For each octave, the shorter side divided by the side of a cell, and the maximum strength
-        // in levels.
+        // For each octave, the number of noise cells along the shorter side, and the maximum
+        // amplitude of the noise in steps of the 8-bit channels.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(divisor, max_strength)| {
             let strength = draw(rng, 5, max_strength);
             Noise::new(width, height, (short / divisor).max(2), strength, rng)
@@ -75,7 +76,7 @@ impl Scene {
         Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
     }
 
-    /// Paints the pixels as RGB, HWC.
+    /// Renders the scene as 8-bit RGB pixels in HWC order.
     pub(super) fn paint(&self) -> Vec<u8> {
         let mut rgb = Vec::with_capacity((self.width * self.height * 3) as usize);
         let (sx, sy) = self.slope;
@@ -112,7 +113,8 @@ impl Scene {
 
 pub(super) struct VisibleFigure {
     pub(super) class: usize,
-    /// The top, left and right ends of the figure, each as x and y in pixels and its visibility.
+    /// The outermost points on the figure's axes, above, to the left and to the right of the
+    /// center: x and y in pixels, and the visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
@@ -157,12 +159,12 @@ impl Scene {
 }
 
 impl PlacedFigure {
-    /// Draws a bright and a dark color of the same hue, in random order.
+    /// Chooses a random bright and a random dark color of the same hue. Returns them in random
+    /// order.
     fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first_hue, hue_width) = (part * 1536 / parts, 1536 / parts);
-        // A hue that is part of the class gets high saturation, and comes from the middle of the
-        // class's range.
+        // If hues distinguish classes, use high saturation and the middle of the class's hue range.
         let (margin, min_level) = if parts > 1 { (hue_width / 4, 160) } else { (0, 40) };
         let hue = first_hue + draw(rng, margin, hue_width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
@@ -178,8 +180,9 @@ impl PlacedFigure {
         });
     }
 
-    /// Calls `visit` for each pixel that the figure covers at least partly, with the pixel index,
-    /// the covered fraction in units of 1/256, and the figure's coordinates (u, v).
+    /// Calls `visit` for each pixel that the figure covers at least partly. The arguments are the
+    /// pixel index, the covered fraction in units of 1/256, and the pixel's position (u, v) in the
+    /// figure's coordinate system.
     fn for_each_covered_pixel(&self, width: i32, height: i32, mut visit: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.rotation;
         let reach = self.radius * 3 / 2;
@@ -188,7 +191,8 @@ impl PlacedFigure {
                 let (dx, dy) = (x - self.x, y - self.y);
                 let u = (dx * cos + dy * sin) / (4 * self.radius);
                 let v = (dy * cos - dx * sin) / (4 * self.radius);
-                // The edge is one pixel wide, which is 256 / radius units.
+                // The antialiased edge is one pixel wide, which is 256 / radius in (u, v)
+                // coordinates.
                 let coverage = 128 - self.figure.distance(u, v) * self.radius;
                 if coverage > 0 {
                     visit((y * width + x) as usize, coverage.min(256), u, v);
