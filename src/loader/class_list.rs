@@ -29,26 +29,27 @@ impl ClassList {
     }
 }
 
-/// A dataset and its class names.
+/// The path of a dataset, as text for messages, and its class names.
 type NamedClasses = (String, Vec<String>);
 
-/// Usual names of the folders with the splits of a dataset.
+/// Common names of the folders that contain the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// The datasets with class names that this process has opened most recently, oldest first. The path
-/// is the parent folder of the dataset.
+/// The most recently opened datasets of this process that have class names, oldest first. The path
+/// is the parent folder of the dataset, or of its first file if the dataset was not opened by path.
+/// It is empty if the parent folder cannot be determined.
 static RECENT_CLASSES: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 const MAX_RECENT_CLASSES: usize = 32;
 
 /// Logs a warning if `source` numbers its classes differently than a sibling split of `path`, or
-/// than a dataset in the same parent folder that this process has opened recently. Datasets
-/// elsewhere are usually unrelated.
+/// than a dataset in the same parent folder that this process has opened recently. Datasets in
+/// different parent folders are not compared, because they are usually unrelated.
 pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
         return;
     }
-    // `Source::path` may be user code.
+    // `Source::path` may be user code, so catch its panics.
     let file = || guarded(|| Ok(source.path(0))).ok().flatten();
     let Some(path_or_file) = path.map(Path::to_owned).or_else(file) else { return };
     let own_classes: NamedClasses = (path_or_file.display().to_string(), classes.to_vec());
@@ -84,8 +85,8 @@ fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<Strin
 /// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // A flat folder may contain millions of files, so use the file type from the directory listing,
-    // and look up only links.
+    // A flat folder may contain millions of files, so use the file types in the directory listing.
+    // Only symbolic links need a separate lookup.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };
@@ -118,7 +119,8 @@ fn find_difference((own_name, classes): &NamedClasses, (other_name, other_classe
         }
     };
     Some(format!(
-        "{difference}; if one run uses both, pass the same list to each loader: Loader::classes or Loader::classes_file"
+        "{difference}; if you use both datasets in one run, pass the same class list to each loader, \
+         with Loader::classes or Loader::classes_file"
     ))
 }
 
