@@ -22,12 +22,13 @@ use crate::{Outcome, progress};
 /// Decode every sample and list bad samples
 ///
 /// A sample is bad if it cannot be read, if one of its images cannot be decoded, or if its label,
-/// boxes, masks or points are invalid or do not match its image. Also checks that MDS shards match
-/// their hashes.
+/// boxes, masks or points are invalid or do not match its image. A sample is damaged if its images
+/// can be decoded although their data is corrupt. In an MDS dataset, the command also checks that
+/// the shards match their hashes.
 ///
 /// Prints one line per bad or damaged sample to stdout, in the order of the dataset: the sample's
-/// number, key and file, and the cause. For a damaged sample that can be decoded, the cause begins
-/// with 'damaged: '. Shards that do not match their hash are listed first.
+/// number, key and file, and the cause. For a damaged sample, the cause begins with 'damaged: '.
+/// Shards that do not match their hash are listed first.
 ///
 /// The totals go to stderr. The exit code is 1 if a sample is bad or a shard does not match its
 /// hash. Damaged samples change the exit code only with --strict.
@@ -49,11 +50,11 @@ pub(crate) struct Args {
     /// Number of threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Check only part of the dataset, such as 3/64; auto takes the part from a job array, as in
-    /// `warpfeed pack`
+    /// Check one part of the dataset: 3/64 is the fourth of 64 parts; auto takes the part from a
+    /// SLURM or AWS Batch array, as in `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Exit with code 1 if a sample is damaged, even if it can be decoded
+    /// Exit with code 1 if a sample is bad or damaged
     #[arg(long)]
     strict: bool,
     /// Print each line as a JSON object: sample, key, path, kind, error, tolerated
@@ -118,7 +119,7 @@ impl Args {
             if damaged_count > 0 { format!(", {damaged_count} damaged but decodable") } else { String::new() };
         if deep_count > 0 {
             details += &format!(
-                ", {deep_count} with more than 8 bits per channel (loaders need convert_to_u8 or a DenseMap for these)"
+                ", {deep_count} with more than 8 bits per channel (to load them, set convert_to_u8 or use a DenseMap)"
             );
         }
         if damaged_files > 0 {
@@ -195,12 +196,13 @@ pub(crate) fn check(
             Condition::Damaged(e) => return Err(e),
         };
         check_annotations(source, &sample, bytes, annotation_frame)?;
-        // Masks and depth maps may have more than 8 bits per channel.
+        // Do not count these images as deep: they may be masks or depth maps, which may have more
+        // than 8 bits per channel.
         Ok(damage.or(check_image_fields(&sample, Some(image_name), &mut false)?))
     });
     let result = catch_unwind(body).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
+        Err(Error::new(ErrorKind::Panic, text.unwrap_or("with a non-string payload")))
     });
     let at_sample = |e| source::sample_error(source, index, &key, e);
     let finding = match result {
@@ -213,11 +215,11 @@ pub(crate) fn check(
     Checked { is_deep: is_deep && finding.is_none(), finding }
 }
 
-/// Returns whether a field contains an image, even if the image's header is damaged. A field
-/// contains an image if its name ends with the extension of an image format, if its bytes begin
-/// with the signature of an image format, or if the header can be read. The signatures of BMP and
-/// NPY do not count, because text may begin with the signature of BMP, and arrays have the
-/// signature of NPY.
+/// Returns whether a field is meant to contain an image. The image may be damaged. The result is
+/// true if the name ends with the extension of an image format, if the bytes begin with the
+/// signature of an image format, or if an image header can be read. The signatures of BMP and NPY
+/// do not count, because text may begin with the signature of BMP, and arrays have the signature of
+/// NPY.
 fn is_image(name: &str, bytes: &[u8]) -> bool {
     let extension = name.rsplit('.').next().unwrap_or(name);
     format::field_for_extension(extension, &[]).is_some()
@@ -225,9 +227,9 @@ fn is_image(name: &str, bytes: &[u8]) -> bool {
         || Info::read(bytes).is_ok()
 }
 
-/// Checks the fields other than `checked` that contain an encoded image, such as the cameras of a
-/// robot. If images are damaged but can be decoded, returns a description of the damage to the last
-/// such image.
+/// Checks the fields other than `checked` that contain encoded images, such as the camera images of
+/// a robot. If images are damaged but can be decoded, returns a description of the damage to the
+/// last of these images.
 fn check_image_fields(
     sample: &Sample<'_>,
     checked: Option<&str>,
@@ -256,7 +258,8 @@ fn check_image_fields(
     Ok(damage)
 }
 
-/// Checks an image, and sets `is_deep` if the image is valid but has more than 8 bits per channel.
+/// Checks an image. Sets `is_deep` if the image is valid, but cannot be decoded without a
+/// conversion to 8 bits per channel.
 fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();

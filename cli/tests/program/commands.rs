@@ -253,8 +253,8 @@ fn verify_counts_images_deeper_than_8_bits() {
     deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
     let verified = warpfeed(dir.path(), &["verify", "set"]);
     assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
-    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel (loaders need convert_to_u8 or a \
-                   DenseMap for these)\n";
+    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel (to load them, set convert_to_u8 or use \
+                   a DenseMap)\n";
     assert_eq!(text(&verified.stderr), counted);
 }
 
