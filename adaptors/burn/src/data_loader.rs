@@ -10,11 +10,11 @@ use burn_core::tensor::Device;
 use warpfeed::{Batches, Error, HostBatch, Result};
 
 /// Creates a `DataLoader` for burn's `Learner` from the batches of a warpfeed loader. `map`
-/// converts a batch to an item.
+/// converts each batch to the type that the `Learner` consumes.
 ///
 /// Each pass over the `DataLoader` runs the next epoch, starting at [`Batches::first_epoch`]. If
 /// the loader was resumed, the first pass starts at the checkpoint, even in the middle of an epoch.
-/// A loader error becomes an error in the training run.
+/// The iterators return errors of the warpfeed loader and of `map` as [`DatasetError`]s.
 ///
 /// ```
 /// use burn_core::data::dataloader::DataLoader;
@@ -42,8 +42,9 @@ pub fn data_loader<O: Send + 'static>(
 ) -> Arc<BatchLoader<O>> {
     let (requests, request_receiver) = mpsc::channel::<Request>();
     let (first_epoch, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators share the loader, but an epoch borrows the batches exclusively, so a thread
-    // owns the batches. The thread does not prefetch, because the loader does.
+    // burn iterates through a shared reference to its `DataLoader`, but `Batches::epoch` needs a
+    // mutable reference, so a thread owns the batches. The thread does not prefetch, because the
+    // warpfeed loader does.
     let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &request_receiver));
     let requests = spawned.is_ok().then_some(requests);
     let next_epoch = AtomicUsize::new(usize::try_from(first_epoch).unwrap_or(usize::MAX));
@@ -80,7 +81,7 @@ struct LoaderThread {
 
 type Map<O> = dyn Fn(HostBatch, &Device) -> Result<O> + Send + Sync;
 
-/// The loader that [`data_loader`] returns.
+/// The burn `DataLoader` that [`data_loader`] returns.
 pub struct BatchLoader<O> {
     loader_thread: Arc<LoaderThread>,
     map: Arc<Map<O>>,
@@ -90,7 +91,8 @@ pub struct BatchLoader<O> {
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// The iterator blocks until all earlier iterators are exhausted or dropped.
+    /// Returns an iterator over the next epoch. Its first item becomes available once all earlier
+    /// iterators are exhausted or dropped; until then, `next` blocks.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {
