@@ -1,4 +1,4 @@
-//! Measures the stages of loading batches on a GPU. Run with
+//! Measures the stages of loading batches into GPU memory. Run with
 //! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
 //! PATH is any image dataset. Its samples are repeated to fill a temporary LMDB of 10,000 samples.
@@ -131,7 +131,7 @@ impl Gpu {
 
     fn conversions(&self, copy_rate: f64) -> Result<()> {
         const N: usize = 1024;
-        println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
+        println!("conversion of {N} images of {SIDE}x{SIDE} unless noted; rates count bytes read and written");
         // Use four inputs and outputs in turn, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
@@ -200,8 +200,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Opens a loader that measures only the ring of slots: workers fill slots without reading or
-    /// decoding.
+    /// Opens a loader without reading and decoding, to measure only how batches pass through the
+    /// ring of slots. A slot is a reusable batch buffer that workers fill and the loader uploads.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -214,10 +214,11 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Measures batches from memory. Returns the milliseconds per `u8` batch.
+    /// Measures the throughput of batches that require no reading or decoding, for `f16` NCHW and
+    /// `u8` NHWC. Returns the milliseconds per `u8` batch.
     fn ring(&self, bare_rate: f64, workers: usize) -> Result<f64> {
         println!(
-            "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
+            "\nthroughput of the ring of slots: batches of {:.1} MB, no reading or decoding, idle consumer",
             (BATCH * IMAGE) as f64 / 1e6
         );
         let mut per_batch = 0.0;
@@ -250,7 +251,8 @@ impl Gpu {
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
-            "\noverlap: steps of s times the loader's {loader_ms:.3} ms per batch; f16 NCHW, prefetch 4, {BATCHES} batches"
+            "\noverlap: {BATCHES} f16 NCHW batches, prefetch 4; a step takes s times {loader_ms:.3} ms, the loader's time \
+             per u8 batch"
         );
         let mut batches = self.memory_loader(BATCHES, Dtype::F16, workers)?;
         let events = (0..2 * BATCHES).map(|_| Event::timed(&self.context)).collect::<Result<Vec<_>>>()?;
@@ -262,7 +264,8 @@ impl Gpu {
             let mut number = 0;
             let mut epoch = batches.epoch(0);
             loop {
-                // Synchronize as a training loop does, so that the host does not run epochs ahead.
+                // Wait for the step before the previous one. A training loop also synchronizes, so
+                // the host cannot run far ahead of the device.
                 if number >= 2 {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }
@@ -289,8 +292,8 @@ impl Gpu {
             let mean_stall = stalls.iter().sum::<f64>() / stalls.len() as f64;
             let mut host_waits = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
-                "  s {factor:<4} step {step_ms:.3} ms: {batch_ms:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {mean_stall:.1} us ({:.2}%), \
-                 p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
+                "  s {factor:<4} step {step_ms:.3} ms: {batch_ms:.3} ms per batch, {:.3} of max(step, loader); stream stall: mean {mean_stall:.1} us ({:.2}%), \
+                 p99 {:.1} us; host wait in next(): p50 {:.0} us, p99 {:.0} us",
                 batch_ms / step_ms.max(loader_ms),
                 mean_stall / batch_ms / 10.0,
                 percentile(&mut stalls, 0.99),
@@ -304,8 +307,8 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin_kernel);
         launch.arg(&nanoseconds);
-        // One block per multiprocessor leaves resources for other kernels, as most training kernels
-        // do.
+        // An H100 or H200 has 132 multiprocessors. One block per multiprocessor leaves resources
+        // for other kernels, as most training kernels do.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
@@ -335,16 +338,18 @@ impl Gpu {
         let times = self.first_batches(&mut batches, 21)?;
         let (first_ms, later_ms) = (times[0], median(times[1..].to_vec()));
         println!(
-            "\nlatency from memory: opening {opening_ms:.1} ms, first batch {first_ms:.2} ms, an epoch's first batch {later_ms:.2} ms"
+            "\nlatency without reading or decoding: opening {opening_ms:.1} ms, first batch {first_ms:.2} ms, first \
+             batch of later epochs {later_ms:.2} ms"
         );
         Ok(())
     }
 
-    /// Measures host batches that the program uploads: page-locked and dropped, page-locked and
-    /// released on the stream, and not page-locked.
+    /// Measures host batches that the program uploads itself, in three ways: page-locked batches
+    /// that are dropped after the copy is queued, page-locked batches that are released with
+    /// `release_on`, and batches in ordinary memory.
     fn program_uploads(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
-        println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");
+        println!("\nuploads by the program: ms per batch of 38.5 MB; one stream for uploads and simulated steps");
         let mut target = self.stream.alloc_zeros::<u8>(BATCH * IMAGE).expect("memory is available");
         for (prefetch, step_ms) in [(4, 0.0), (4, 1.0), (4, 5.0), (4, 20.0), (1, 1.0), (1, 20.0)] {
             let mut line = format!("  prefetch {prefetch}, step {step_ms:>4.1} ms:");
@@ -406,7 +411,9 @@ impl Gpu {
         let opening_ms = since.elapsed().as_secs_f64() * 1e3;
         let times = self.first_batches(&mut batches, 11)?;
         let (first_ms, later_ms) = (times[0], median(times[1..].to_vec()));
-        println!("  opening {opening_ms:.0} ms, first batch {first_ms:.1} ms, an epoch's first batch {later_ms:.1} ms");
+        println!(
+            "  opening {opening_ms:.0} ms, first batch {first_ms:.1} ms, first batch of later epochs {later_ms:.1} ms"
+        );
         println!("  {}", batches.memory_plan());
         let mut rates = Vec::new();
         for epoch in 100..104 {
@@ -433,7 +440,8 @@ impl Gpu {
     }
 }
 
-/// Samples without an image, and a decoder that does no work.
+/// A source of samples with placeholder bytes, and a codec that decodes them to an image without
+/// work. The number is the number of samples.
 struct Blank(usize);
 
 impl Source for Blank {
