@@ -19,21 +19,24 @@ pub struct BatchInfo {
     pub(crate) samples: Vec<SampleInfo>,
 }
 
-/// Metadata of the batch as a whole. The coordinator sets it, except where noted.
+/// Metadata of the batch as a whole. The coordinator thread, which assigns samples to free slots,
+/// sets the fields, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// ID of the run that requested the batch. A batch of an earlier run is canceled.
+    /// ID of the run that requested the batch. Threads stop working on the batch if this is no
+    /// longer the current run.
     pub(crate) run: u64,
     /// Index within the run, starting at 0.
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
     /// Index within the epoch.
     pub(crate) batch_index: u64,
-    /// Position of the run's next batch, or `None` if the run ends after this batch. For the last
-    /// batch of an epoch, this is the first batch of the epoch that the run delivers next, even if
-    /// preparing that epoch later fails.
+    /// Position of the run's next batch, or `None` if the run ends after this batch. After the last
+    /// batch of an epoch, the next batch is the first batch of the next epoch. Its position is set
+    /// even if preparing that epoch fails later.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema variant, which depends only on `epoch` and `batch_index`.
+    /// Index of the batch's schema. A loader has one schema for each combination of image sizes.
+    /// The index depends only on `epoch` and `batch_index`.
     pub(crate) variant: usize,
     /// One entry per sample. The worker that finishes the batch changes the entries of failed
     /// samples.
@@ -43,11 +46,13 @@ pub(crate) struct Header {
     /// True if a sample that did not fail has a label, or if the loader delivers missing labels as
     /// -1. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes of the decode kernels for each image field that a device may decode. `None` if
-    /// the device decodes no sample of the field. Set by the worker that finishes the batch.
+    /// For each image field that a device may decode, the statistics that determine the launch
+    /// sizes of the decode kernels. `None` if the device decodes no sample of the field. Set by the
+    /// worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
-    /// Index and first-axis length of each span whose rows are packed. Set by the worker that
-    /// finishes the batch.
+    /// For each array whose rows are concatenated without padding, or that contains the ends of
+    /// such rows: the index of its span in the schema, and the length of its first axis. Set by the
+    /// worker that finishes the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
@@ -55,8 +60,8 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// Cause to report instead of the default if the batch has no labels, and this is its first
-    /// sample.
+    /// Cause of the error if the batch has no labels, instead of the default. Only the cause of the
+    /// batch's first sample is reported.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) image_area: Rect,
@@ -64,8 +69,9 @@ pub(crate) struct SampleInfo {
     /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
     pub(crate) damaged: u32,
-    /// Number of damaged images in fields such as patches, which workers decode only once. A worker
-    /// may decode the images of image fields again if a device cannot decode them.
+    /// Number of damaged images outside the image fields, such as in patches. `damaged` is reset to
+    /// this number if a worker decodes the image fields again because a device could not: the
+    /// worker does not decode the other fields a second time.
     pub(crate) damaged_in_fields: u32,
     /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
@@ -112,7 +118,7 @@ pub(crate) struct Largest {
     pub(crate) longest: u32,
     /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,
-    /// Largest end offset of an image, in blocks of coefficients.
+    /// Highest end offset of an image in the scratch memory for coefficients, in blocks.
     pub(crate) blocks: usize,
     /// Total encoded size in bytes of JPEGs of at least `DecodeOps::LARGE_BYTES`.
     pub(crate) large_bytes: usize,
@@ -157,9 +163,9 @@ impl BatchInfo {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
 
-    /// Returns the text of each sample in the [`Text`](crate::field::Text) field `name`, or `None`
-    /// if the loader has no such field. A failed sample without a replacement has an empty text. If
-    /// all samples of the batch failed, the result may be `None`.
+    /// Returns the text that each sample has in the [`Text`](crate::field::Text) field `name`, or
+    /// `None` if the loader has no such field. A failed sample without a replacement has an empty
+    /// text. If all samples of the batch failed, the result may be `None`.
     pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
         let samples = &self.samples[..self.len()];
         let is_known = samples.iter().any(|sample| sample.text(name).is_some());
@@ -174,7 +180,8 @@ impl BatchInfo {
         self.header.entries.iter().map(|entry| entry.valid)
     }
 
-    /// Returns where each output image shows the source image, before geometric effects.
+    /// Returns the area of each output image that shows the source image, before geometric effects
+    /// are applied.
     ///
     /// The rectangle is smaller than the output image if images keep their own sizes
     /// ([`Augment::pad_to`](crate::Augment::pad_to)) or are padded by the augmentation. It is the
@@ -210,8 +217,8 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the field with this role is absent from the batch. Labels are absent if no
-    /// sample has a label and the loader does not deliver missing labels as -1.
+    /// Returns whether the batch omits the field with this role. Labels are omitted if no sample
+    /// has a label and the loader does not deliver missing labels as -1.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }
@@ -233,7 +240,7 @@ impl BatchInfo {
             return Ok(field);
         }
         let default_cause = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
-                     read -1 with unlabeled(true), or name the column or array with labels with \
+                     read -1 with unlabeled(true), or select the column or array that contains the labels with \
                      TableOptions::label";
         let cause = self.samples[0].advice.as_deref().unwrap_or(default_cause);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))

@@ -3,7 +3,8 @@ use warpfeed_jpeg::Orientation;
 use super::Size;
 use crate::error::{Error, Result};
 
-/// Which version of an image with an EXIF orientation was annotated.
+/// Whether annotations refer to the stored pixels of an image, or to the image after its EXIF
+/// orientation has been applied.
 ///
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) explains when this setting is
 /// needed.
@@ -17,8 +18,8 @@ pub enum AnnotationFrame {
     Upright,
 }
 
-/// The size of an upright image and its EXIF orientation. A [`Size`] converts to this type, for
-/// images that are stored upright.
+/// The EXIF orientation of an image, and its size after the orientation has been applied (the
+/// upright size). A [`Size`] converts to this type, for images that are stored upright.
 ///
 /// ```
 /// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
@@ -45,8 +46,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Creates the value for an image with the upright size `size` and an EXIF orientation from 1
-    /// to 8. Other values of `exif` stand for 1 (upright).
+    /// Creates an `Oriented` from an upright size and an EXIF orientation from 1 to 8. Other values
+    /// of `exif` are treated as 1 (stored upright).
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with_orientation(size, Orientation::new(exif))
     }
@@ -112,8 +113,9 @@ impl Oriented {
     fn ambiguity_error(self) -> Error {
         let Size { width, height } = self.size;
         Error::in_source(format!(
-            "EXIF rotates or mirrors the image (upright {width}x{height}), and the annotations fit both the stored and the \
-             upright image: set Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)"
+            "EXIF rotates or mirrors the image (upright {width}x{height}), and the size in the annotations is missing or \
+             fits both the stored and the upright image: set Loader::annotations_follow(AnnotationFrame::Stored) or \
+             (AnnotationFrame::Upright)"
         ))
     }
 }
@@ -172,20 +174,20 @@ impl Frame {
         (turn(x, self.orientation.mirrored), turn(y, self.orientation.flipped))
     }
 
-    /// Returns the column of the annotated image that becomes column `x` of the upright image. If
-    /// the frame is [transposed](Frame::is_transposed), returns the row instead.
+    /// Maps column `x` of the upright image to the column of the annotated image that it shows. If
+    /// the frame is [transposed](Frame::is_transposed), the result is a row.
     pub fn unmirror_x(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns the row of the annotated image that becomes row `y` of the upright image. If the
-    /// frame is [transposed](Frame::is_transposed), returns the column instead.
+    /// Maps row `y` of the upright image to the row of the annotated image that it shows. If the
+    /// frame is [transposed](Frame::is_transposed), the result is a column.
     pub fn unflip_y(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Returns the position (column, row) in the annotated image of pixel (x, y) of the upright
-    /// image.
+    /// Maps pixel (x, y) of the upright image to the pixel (column, row) of the annotated image
+    /// that it shows.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.unmirror_x(x), self.unflip_y(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }

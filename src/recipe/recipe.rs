@@ -1,8 +1,9 @@
 //! [`Recipe`] contains the steps that read, plan, decode, transform and write a sample, and that
 //! finish a batch.
 //!
-//! All workers share one recipe. The random numbers of a sample depend only on the seed, the sample
-//! and the variant of its [`Occurrence`](crate::sampler::Occurrence).
+//! All workers share one recipe. The random numbers of a sample depend only on the seed, the source
+//! index of the sample, and [`Occurrence::variant`](crate::sampler::Occurrence::variant), which is
+//! usually the epoch.
 
 use std::sync::Arc;
 
@@ -22,17 +23,18 @@ use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES
 
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// The source from which samples are read. It may omit fields that no field type reads.
+    /// The source from which samples are read. It may omit fields that the loader does not use.
     pub(crate) read_source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
-    /// The loader's sample order, from which the other samples of combined images are drawn.
+    /// The loader's sample order. The additional samples that are combined with a sample, in a
+    /// mosaic or by pasting objects, are drawn from this order.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) may_move_pixels: bool,
-    /// The fields for each size bucket or, without size buckets, for each variant of
-    /// `output_sizes`. The field types are the same in all of these entries.
+    /// One entry for each size bucket or, without size buckets, for each combination of output
+    /// sizes in `output_sizes`. The field types are the same in all entries.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
     /// The version of an image to which annotations refer. Used only if the image size in the
@@ -47,10 +49,11 @@ pub(crate) struct Recipe {
     pub(crate) damage_log: DamageLog,
     /// Whether a copy of another sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
-    /// Whether the images of a failed sample become black and its other fields zeros. The sample
-    /// still has its error.
+    /// Whether the fields of a failed sample are overwritten: images with black, and other fields
+    /// with zeros. The sample still has its error.
     pub(crate) blanks_failed: bool,
-    /// Whether workers may [copy](Recipe::copy) samples, because the samples are arrays in memory.
+    /// Whether the samples are arrays in memory that workers may [copy](Recipe::copy) instead of
+    /// reading them.
     pub(crate) can_copy: bool,
 }
 
@@ -116,16 +119,18 @@ impl Recipe {
         &self.fields[0]
     }
 
-    /// Returns the size of the buffer in which a worker finishes an image, in bytes. The buffer
-    /// contains the largest image of any epoch as `u8` RGB. With custom transforms, the buffer is
-    /// twice as large, because it also contains the part of the image that the transforms receive.
+    /// Returns the size of the buffer in which a worker finishes an image, in bytes. The buffer has
+    /// enough space for the largest image of any epoch as `u8` RGB. With custom transforms, the
+    /// buffer is twice as large, because it also contains the part of the image that the transforms
+    /// receive.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
     /// Returns the area of an output image in which the source image may be visible. Usually, this
-    /// is the image without the fill around it. If custom transforms may move pixels, it is the
-    /// area that they receive. In a mosaic (`is_tiled`), it is the whole output.
+    /// is the area without the fill color around the source image. If custom transforms may move
+    /// pixels, it is the area that the transforms receive. In a mosaic (`is_tiled`), it is the
+    /// whole output image.
     pub(crate) fn area_with_image(&self, plan: &Plan, (is_tiled, has_pasted_objects): (bool, bool)) -> Rect {
         let may_move = self.may_move_pixels && !self.transforms.is_empty();
         match (is_tiled, may_move) {
@@ -143,12 +148,14 @@ impl Recipe {
         self.augments.max_images_of_all_epochs()
     }
 
-    /// Finds the image `name` of a sample, reads its header and creates its plan. The batch has the
-    /// given `epoch`, and `variant` is the index of its entry in `fields`.
+    /// Finds the image `name` of a sample, reads its header and creates its plan. `epoch` is the
+    /// epoch of the batch, and `variant` is the index of the batch's fields in
+    /// [`fields`](Recipe::fields).
     ///
-    /// If `tile` is set, the image is tile number `tile.1` of a combined image. `earlier_images`
-    /// contains the images of the sample that were planned before. For every tile but the first,
-    /// the last of these images is the previous tile. `boxes` is a buffer for the sample's boxes.
+    /// If the image is combined with others in a mosaic or by pasting objects, `tile` is the way in
+    /// which they are combined, and the number of this image among them. `earlier_images` contains
+    /// the images of the sample that were planned before. For every tile but the first, the last of
+    /// these images is the previous tile. `boxes` is a buffer for the sample's boxes.
     pub(crate) fn plan_image<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -182,8 +189,9 @@ impl Recipe {
             if augment.needs_boxes() {
                 self.any_fields().read_boxes(sample, oriented, boxes)?;
             }
-            // The image to paste has its own crop and flips, but effects and custom transforms
-            // apply to the whole combined image.
+            // The image from which objects are pasted has its own random crop and flips. Effects
+            // and custom transforms apply to the combined image, so they use the plan and the
+            // random numbers of the first image.
             let previous_tile = earlier_images.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
             if previous_tile.is_some() {
                 rng = Pasting::partner_rng(&rng);
@@ -317,9 +325,9 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan with which the other fields of a sample, such as boxes and masks, are
-    /// transformed: the plan of the first image with the loader's augmentation. If this image is
-    /// combined, also returns the tiles that show `partner_samples`, the other samples. `images`
+    /// Returns the plan with which annotations, such as boxes and masks, are transformed. This is
+    /// the plan of the first image that uses the loader's augmentation. If this image is combined
+    /// with images of `partner_samples`, also returns the tiles that show these samples. `images`
     /// contains all images of the sample.
     pub(crate) fn plan_and_tiles<'a>(
         &self,
@@ -363,7 +371,7 @@ impl Recipe {
     }
 
     /// Returns the number of bytes of scratch memory needed to compute the fields of a sample.
-    /// `context` describes the image with which the fields are transformed.
+    /// `context` describes the image to which the annotations of the sample refer.
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
@@ -431,9 +439,9 @@ pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
 }
 
 impl Recipe {
-    /// Returns the row whose encoded images the device decodes for row `row`. The result differs
-    /// from `row` if row `row` contains a copy of a different sample that replaces a failed sample.
-    /// If the device decodes no image of the row, returns `row`.
+    /// Returns the row that contains the encoded images which the device decodes for row `row`. The
+    /// result differs from `row` if row `row` contains a copy of a different sample that replaces a
+    /// failed sample. If the device decodes no image of the row, returns `row`.
     #[cfg(feature = "_device")]
     pub(crate) fn image_source_row(&self, full: &mut FilledSlot, row: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)
@@ -464,9 +472,9 @@ fn blank_if_failed(fields: &Fields, full: &mut FilledSlot, row: usize) {
     fields.blank(full, row);
 }
 
-/// Replaces each failed sample, including its index and key, with a copy of the next valid sample
-/// of the batch, so that the shape of the batch does not change. After the last sample, the search
-/// continues with the first. A batch without a valid sample does not change.
+/// Replaces each failed sample, including its index and key, with a copy of the next sample of the
+/// batch that did not fail, so that the shape of the batch does not change. After the last sample,
+/// the search continues with the first. If all samples failed, the batch does not change.
 fn replace_failed_samples(full: &mut FilledSlot) {
     let len = full.len();
     let is_intact = |full: &FilledSlot, row: usize| full.meta(row).fault.is_none();
