@@ -17,9 +17,9 @@ record! {
         v: u32,
         /// Index of the component's first block within an MCU.
         first: u32,
-        /// Horizontal distance between two component samples, in pixels.
+        /// Horizontal distance between adjacent samples of the component, in pixels of the image.
         across: u32,
-        /// Vertical distance between two component samples, in pixels.
+        /// Vertical distance between adjacent samples of the component, in pixels of the image.
         down: u32,
         /// Kind of upsampling. 0: none; 1: 2x horizontal; 2: 2x vertical; 3: 2x in both directions;
         /// 4: any factor, by repeating samples.
@@ -33,8 +33,8 @@ record! {
 
 record! {
     /// Instructions for decoding and resizing one image. There is one record per image. The records
-    /// are copied to the device together with the batch. The kernels skip a record of all zeros,
-    /// which means that the host has written the image.
+    /// are copied to the device together with the batch. If a record is all zeros, the host writes
+    /// the image, and the kernels skip it.
     pub struct DecodeOps align 16 {
         /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
         /// image.
@@ -42,12 +42,13 @@ record! {
         /// Number of segments into which restart markers divide the data of a JPEG; 0 for a video
         /// frame.
         segments: u32,
-        /// Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
+        /// Byte offset of the image's data in the arena. The data of a JPEG starts with the
         /// decoding tables, and the data of a video frame with a `YuvHead`.
         at: u32,
         /// Size of the image's data in the arena, in bytes.
         bytes: u32,
-        /// Index of the image's first block in the scratch memory, for coefficients and for planes.
+        /// Index of the image's first block in the scratch memory. The memory for coefficients and
+        /// the memory for planes use the same index.
         block: u32,
         /// Number of MCUs per row of the whole image.
         mcus: u32,
@@ -67,27 +68,29 @@ record! {
         count: u32,
         /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Index, in the batch, of the image that the record was written for. If the record is
-        /// copied to a different image, the value does not change.
+        /// Index, in the batch, of the image that the record was written for. If the image also
+        /// replaces a failed sample, the copy of the record in the row of this sample has the same
+        /// index.
         place: u32,
         /// Number of blocks of coefficients that the image uses in the scratch memory: all blocks
         /// of the window. For a video frame, enough blocks for the RGB pixels of the region.
         kept: u32,
         parts: [Component; 3],
-        /// For each element of `parts`, the index of its DC table, plus 2^8 times the index of its
-        /// AC table.
+        /// For each element of `parts`, the index of its DC table in bits 0 to 7, and the index of
+        /// its AC table in bits 8 to 15.
         choice: [u32; 3],
         /// Size of the longest segment in bytes.
         longest: u32,
-        /// Rectangle of the image that the resize may read. The size is in pixels of the upright
-        /// image. The corner is a position in the stored image, which for a video frame starts at
-        /// the first copied sample.
+        /// Rectangle of the image that the resize may read. `width` and `height` are in pixels of
+        /// the upright image. `x` and `y` are a position in the stored image. For a video frame,
+        /// this position is relative to the first luma sample in the arena.
         region: Rect,
-        /// Rectangle of the output that shows the source image, after flips.
+        /// Rectangle of the output that the source image covers. Its position already includes the
+        /// flips.
         shown: Rect,
         mirrored: u32,
         flipped: u32,
-        /// Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
+        /// Color of the output outside `shown`, packed as 0x00BBGGRR.
         fill: u32,
         /// The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
         turned: u32,
@@ -128,11 +131,12 @@ impl DecodeOps {
     /// `kernels/jpeg.cu`.
     pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
-    /// memory. The filter weights of some rows must also fit in this memory.
+    /// memory. The remaining bytes are needed for filter weights.
     pub const MAX_COLUMNS: u32 = 43 << 8;
 
-    /// Returns the number of bytes for the filter weights and the resize record of one image, for
-    /// an output of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
+    /// Returns the size in bytes of the data with which the kernels resize one image to `height` x
+    /// `width` pixels: a record, and the filter weights of both axes. See `axis_of` in
+    /// `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MAX_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
@@ -146,8 +150,9 @@ impl DecodeOps {
     /// equal `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// The kernels divide the long segments of an image into lines if the longest segment has at
-    /// least this many bytes. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
+    /// If the longest segment of an image has at least this many bytes, the kernels divide all
+    /// segments of at least `LONG_SEGMENT_BYTES` bytes into lines. Must equal `MIN_SPLIT_BYTES` in
+    /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
@@ -165,7 +170,8 @@ impl DecodeOps {
         (arena / Self::LINE_BYTES + 1) * 32
     }
 
-    /// Returns whether the kernels decode the image of the record at the start of `bytes`.
+    /// `bytes` starts with a record. Returns whether the kernels decode the image that this record
+    /// describes.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn is_for_device(bytes: &[u8]) -> bool {
         // The first word of a record is `kind`.
@@ -236,8 +242,8 @@ impl DecodeOps {
         })
     }
 
-    /// Returns a number of blocks of coefficients with enough memory for the RGB pixels of a region
-    /// of `size` in a video frame.
+    /// Returns how many coefficient blocks are needed to store the RGB pixels of a region. `size`
+    /// is the size of the region in a video frame.
     #[cfg(feature = "video")]
     pub(crate) fn rgb_blocks(size: Size) -> usize {
         let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
@@ -322,8 +328,8 @@ impl DecodeOps {
         self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns the launch sizes of the kernels for the records of a batch, or `None` if no record
-    /// decodes an image.
+    /// Returns the statistics that determine the launch sizes of the kernels, or `None` if no
+    /// record decodes an image. `records` contains the records of a batch.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -378,7 +384,7 @@ mod tests {
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// The pixels of a copy depend on data that the kernels write while decoding a different row.
+    /// A copied record must be recognized, because the kernels decode its image in a different row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {

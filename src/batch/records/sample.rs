@@ -23,7 +23,8 @@ record! {
         partner: u32,
         /// MIX: weight of this sample. CUT: weight of this sample's label.
         weight: f32,
-        /// Number of effects on pixels, plus 2^16 times the number of effects on values.
+        /// Number of effects on pixels in bits 0 to 15, and number of effects on values in bits 16
+        /// to 31.
         effects: u32,
         /// CUT: the rectangle of the output that shows the partner, in pixels.
         cut: Rect,

@@ -31,7 +31,8 @@ struct __align__(16) SampleOps {
     u32 partner;
     // MIX: weight of this sample. CUT: weight of this sample's label.
     float weight;
-    // Number of effects on pixels, plus 2^16 times the number of effects on values.
+    // Number of effects on pixels in bits 0 to 15, and number of effects on values in bits 16
+    // to 31.
     u32 effects;
     // CUT: the rectangle of the output that shows the partner, in pixels.
     Rect cut;
@@ -52,9 +53,9 @@ struct Component {
     u32 v;
     // Index of the component's first block within an MCU.
     u32 first;
-    // Horizontal distance between two component samples, in pixels.
+    // Horizontal distance between adjacent samples of the component, in pixels of the image.
     u32 across;
-    // Vertical distance between two component samples, in pixels.
+    // Vertical distance between adjacent samples of the component, in pixels of the image.
     u32 down;
     // Kind of upsampling. 0: none; 1: 2x horizontal; 2: 2x vertical; 3: 2x in both directions;
     // 4: any factor, by repeating samples.
@@ -67,8 +68,8 @@ struct Component {
 static_assert(sizeof(Component) == 32, "Component");
 
 // Instructions for decoding and resizing one image. There is one record per image. The records
-// are copied to the device together with the batch. The kernels skip a record of all zeros,
-// which means that the host has written the image.
+// are copied to the device together with the batch. If a record is all zeros, the host writes
+// the image, and the kernels skip it.
 struct __align__(16) DecodeOps {
     // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
     // image.
@@ -76,12 +77,13 @@ struct __align__(16) DecodeOps {
     // Number of segments into which restart markers divide the data of a JPEG; 0 for a video
     // frame.
     u32 segments;
-    // Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
+    // Byte offset of the image's data in the arena. The data of a JPEG starts with the
     // decoding tables, and the data of a video frame with a `YuvHead`.
     u32 at;
     // Size of the image's data in the arena, in bytes.
     u32 bytes;
-    // Index of the image's first block in the scratch memory, for coefficients and for planes.
+    // Index of the image's first block in the scratch memory. The memory for coefficients and
+    // the memory for planes use the same index.
     u32 block;
     // Number of MCUs per row of the whole image.
     u32 mcus;
@@ -101,27 +103,29 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Number of Huffman tables in the image's data.
     u32 tables;
-    // Index, in the batch, of the image that the record was written for. If the record is
-    // copied to a different image, the value does not change.
+    // Index, in the batch, of the image that the record was written for. If the image also
+    // replaces a failed sample, the copy of the record in the row of this sample has the same
+    // index.
     u32 place;
     // Number of blocks of coefficients that the image uses in the scratch memory: all blocks
     // of the window. For a video frame, enough blocks for the RGB pixels of the region.
     u32 kept;
     Component parts[3];
-    // For each element of `parts`, the index of its DC table, plus 2^8 times the index of its
-    // AC table.
+    // For each element of `parts`, the index of its DC table in bits 0 to 7, and the index of
+    // its AC table in bits 8 to 15.
     u32 choice[3];
     // Size of the longest segment in bytes.
     u32 longest;
-    // Rectangle of the image that the resize may read. The size is in pixels of the upright
-    // image. The corner is a position in the stored image, which for a video frame starts at
-    // the first copied sample.
+    // Rectangle of the image that the resize may read. `width` and `height` are in pixels of
+    // the upright image. `x` and `y` are a position in the stored image. For a video frame,
+    // this position is relative to the first luma sample in the arena.
     Rect region;
-    // Rectangle of the output that shows the source image, after flips.
+    // Rectangle of the output that the source image covers. Its position already includes the
+    // flips.
     Rect shown;
     u32 mirrored;
     u32 flipped;
-    // Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
+    // Color of the output outside `shown`, packed as 0x00BBGGRR.
     u32 fill;
     // The steps that turn the stored image upright: any of TRANSPOSED, MIRRORED and FLIPPED.
     u32 turned;
