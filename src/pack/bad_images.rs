@@ -57,7 +57,7 @@ impl ImageProblem {
         reason
     }
 
-    /// Returns whether this image makes the pack fail when `keep_undecodable` is off. `strict` also
+    /// Returns whether this image makes packing fail when `keep_undecodable` is off. `strict` also
     /// rejects damaged images that can be decoded.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
@@ -74,7 +74,7 @@ pub(super) fn push_limited(out: &mut Vec<ImageIssue>, index: u64, key: &str, rea
     }
 }
 
-/// The images that make a pack fail. After the first such image, the writer receives no more
+/// The images that make packing fail. After the first such image, the writer receives no more
 /// samples.
 #[derive(Default)]
 pub(super) struct BadImages {

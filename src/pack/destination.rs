@@ -2,7 +2,8 @@
 //! store.
 //!
 //! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Files with `PLAN`
-//! in their names do not collide with the files of packs that have a different plan.
+//! in their names do not collide with the files of other plans. `HEX` is a random hexadecimal
+//! number.
 //!
 //! | file | contents |
 //! |---|---|
@@ -22,9 +23,9 @@
 //!
 //! In a folder, a small file is first written under a name that ends in `.HEX.partial`, and then
 //! renamed or linked. Journals are an exception: new entries are appended to them. Complete shards
-//! and manifests appear atomically, so readers never see an incomplete file. An **attempt** is a
-//! process that packs a part. Two attempts to pack the same part write to different files, and the
-//! complete files contain the same bytes.
+//! and manifests appear atomically, so readers never see an incomplete file. Several processes may
+//! try to pack the same part. Each try is an **attempt**. Attempts write to different files, and
+//! the complete files contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -64,7 +65,8 @@ pub(super) trait Destination: Sync {
 
     fn remove(&self, suffix: &str) -> Result<()>;
 
-    /// Removes files of earlier attempts, except files that a process is still writing.
+    /// Removes the files in `attempts`, which are incomplete files of earlier attempts. Files that
+    /// a process is still writing are not removed.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
     /// Returns whether shards have their final names before the merge.
@@ -91,8 +93,9 @@ pub(super) trait Destination: Sync {
     fn has_shard(&self, number: u64, state: ShardState<'_>, entry: &ShardEntry, must_be_complete: bool)
     -> Result<bool>;
 
-    /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
-    /// other process holds the lock. Stores have no lock.
+    /// Acquires the lock for merging, and for discarding the files of other plans. Waits until no
+    /// other process holds the lock. If locks are not supported, as in a store, the returned value
+    /// locks nothing.
     fn lock(&self) -> Result<Lock>;
 
     /// Publishes the merged dataset, which consists of `shards`. The caller has checked the shards.
@@ -101,7 +104,8 @@ pub(super) trait Destination: Sync {
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest>;
 }
 
-/// The progress of a shard toward its final name. In a folder, it determines the path of the shard.
+/// Whether a complete shard still has its temporary name. In a folder, the state determines the
+/// path of the shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ShardState<'a> {
     /// The shard is complete, but the plan with this ID has not been merged.

@@ -1,5 +1,5 @@
-//! Copies the metadata of a LeRobot dataset, and provides its frames as a source, so that a pack of
-//! the frames is a LeRobot dataset.
+//! Copies the metadata of a LeRobot dataset, and provides its frames as a source. The packed frames
+//! and the metadata form a LeRobot dataset.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

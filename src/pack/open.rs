@@ -1,4 +1,4 @@
-//! Opens the [`Destination`] of a pack, which is a local folder or an object store.
+//! Opens the [`Destination`] to which a dataset is packed, a local folder or an object store.
 
 use std::path::Path;
 

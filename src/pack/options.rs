@@ -1,4 +1,4 @@
-//! [`Pack`] contains the options of a pack, and validates them.
+//! [`Pack`] contains the options for packing a dataset, and validates them.
 
 use std::path::Path;
 use std::sync::Arc;

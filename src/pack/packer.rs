@@ -28,8 +28,8 @@ pub(super) struct Packer<'a> {
     /// Whether to discard an unfinished pack with a different plan, and to replace a complete
     /// dataset.
     pub(super) force: bool,
-    /// Whether to verify the checksums of the shards that an earlier run has written before reusing
-    /// them. If false, only the merge verifies them.
+    /// Whether to verify the checksums of an earlier run's shards before this run reuses the
+    /// shards. If false, only the merge verifies the checksums.
     pub(super) compares_checksums: bool,
 }
 
@@ -103,8 +103,8 @@ impl Packer<'_> {
         Ok(entries)
     }
 
-    /// Removes the files that this part has left after a merge, which are its staged shards before
-    /// `end_number`, its manifest and its journal.
+    /// Removes the part's remaining files after a merge: its staged shards before `end_number`, its
+    /// manifest and its journal.
     fn remove_part(&self, plan_id: &str, end_number: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shard_numbers(part.0, part.1).start..end_number {
@@ -118,8 +118,9 @@ impl Packer<'_> {
     /// is set. Returns the manifest if the dataset of this plan is already complete.
     fn claim(&mut self) -> Result<Option<Manifest>> {
         let destination = self.destination;
-        // List the files first, then read the plan and then the manifest, because shards are
-        // written after the plan, and a merge writes the manifest before it removes the plan.
+        // The order of the following reads matters. A plan is written before its shards, so if a
+        // shard is listed, its plan is found unless a merge has removed it. In that case, the
+        // manifest is found, because a merge writes the manifest before it removes the plan.
         let suffixes = destination.suffixes()?;
         let existing_plan = dest::read_plan(destination)?;
         match dest::read_manifest(destination)? {
@@ -140,8 +141,9 @@ impl Packer<'_> {
                 }
             }
             None => {
-                // An unfinished pack with the same plan keeps its `repeated`. It cannot be computed
-                // again, because an interrupted merge may already have removed the old manifest.
+                // If there is an unfinished pack with the same plan, continue it with its value of
+                // `repeated`. This value cannot be computed again, because an interrupted merge may
+                // already have removed the old manifest.
                 if let Some(existing_plan) =
                     existing_plan.as_ref().filter(|existing_plan| existing_plan.repeats(&self.plan))
                 {
@@ -281,8 +283,8 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if nothing else has been written, because a later run has nothing to
-    /// continue.
+    /// In a folder, removes the plan if nothing else has been written, because a later run has
+    /// nothing to continue. In a store, the plan stays.
     fn remove_empty_plan(&self) -> Result<()> {
         // Shards in a store have their final names, so without the plan, they would look like a
         // complete dataset. A listing that shows no shards proves nothing, because an upload may
@@ -389,7 +391,7 @@ impl ShardSequence<'_, '_> {
             Some(current_plan) if current_plan == *plan => {}
             Some(_) => {
                 return Err(Error::config(
-                    "another process has started to pack a different source, or with different options or \
+                    "another process has started a pack with a different source, with different options or with \
                      force(true): use a different target",
                 )
                 .at_path(destination.path_of(PLAN_SUFFIX)));

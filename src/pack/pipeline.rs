@@ -107,8 +107,9 @@ impl Pipeline<'_> {
 
     /// Calls `on_sample` on the calling thread for each sample at `positions` of `selection`, in
     /// order, with the sample's index. After the first bad image, the remaining samples are read
-    /// only to count bad images, and the last argument of `on_sample` is `false`, which means not
-    /// to write the sample. The error for bad images is returned after all samples have been read.
+    /// only to count bad images. For these samples, the last argument of `on_sample` is `false`,
+    /// and the sample must not be written. The error for bad images is returned after all samples
+    /// have been read.
     pub(super) fn for_each(
         &self,
         selection: &Selection,

@@ -16,7 +16,7 @@ use crate::source::Hash;
 /// Maximum number of samples that are read and recoded to compare sources and to estimate sizes.
 const PROBE_COUNT: usize = 64;
 
-/// Describes a pack. Parts can be merged only if their plans are equal.
+/// Describes how a dataset is packed. Parts can be merged only if their plans are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// Version of the library. Different versions may encode images differently.

@@ -25,8 +25,8 @@ pub(super) struct PreparedSample {
 }
 
 pub(super) struct PreparedImage {
-    /// What was done to the image, or `None` if it was stored unchanged because it could not be
-    /// recoded or decoded.
+    /// What was done to the image, or `None` if it was stored unchanged because recoding failed or
+    /// because it cannot be decoded.
     pub(super) outcome: Option<RecodeOutcome>,
     pub(super) problem: Option<ImageProblem>,
     /// Size in bytes before recoding.

@@ -1,4 +1,4 @@
-//! [`Report`], the result of a pack, and [`Progress`].
+//! [`Report`], the result of packing a dataset, and [`Progress`].
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,7 +28,8 @@ pub struct Progress {
 }
 
 /// The peak signal-to-noise ratios of images that were encoded as JPEGs, in dB. Each image is
-/// compared with its pixels before encoding, after shrinking. Identical images count as 100 dB.
+/// compared with the pixels that were passed to the encoder, so the ratios do not include the
+/// effect of shrinking. Identical images count as 100 dB.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Psnr {
@@ -66,7 +67,8 @@ pub struct Report {
     pub unchanged: u64,
     /// How much the images in `reencoded` have changed, or `None` if no images were encoded.
     pub psnr: Option<Psnr>,
-    /// Number of images that were stored unchanged because they could not be recoded or decoded.
+    /// Number of images that were stored unchanged because recoding failed or because they cannot
+    /// be decoded.
     pub not_recoded_count: u64,
     /// The first 10,000 images in `not_recoded_count`, and the reasons.
     pub not_recoded: Vec<ImageIssue>,
@@ -170,7 +172,7 @@ impl Counts {
         other.damaged.iter().for_each(|image| push_limited(&mut self.damaged, image.index, &image.key, &image.reason));
     }
 
-    /// Returns whether a pack with these options would store all counted images.
+    /// Returns whether these options permit all counted images to be stored.
     pub(super) fn is_allowed(&self, keep_undecodable: bool, strict: bool) -> bool {
         keep_undecodable || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
@@ -205,7 +207,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, which take less memory than the keys.
+    /// Hashes of the keys passed to [`add`](Tally::add), which take less memory than the keys.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

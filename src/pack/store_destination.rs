@@ -135,9 +135,9 @@ impl Destination for StoreDestination {
         has_content(&self.remote, &self.url(&dest::shard_suffix(number)), entry, must_be_complete)
     }
 
-    /// Takes no lock, because a merge only writes the manifest, which can be written only once, and
-    /// removes files. If a file is missing, the merge checks whether another merge has written the
-    /// manifest.
+    /// Acquires no lock, because concurrent merges do not conflict: a merge writes the manifest,
+    /// which can be written only once, and then removes files. If a file is missing, the merge
+    /// checks whether another merge has written the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
