@@ -11,9 +11,10 @@ use crate::source::Shape;
 /// regression target.
 ///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` field must have
-/// the shape `shape`, or at most one axis and the same number of elements. The augmentation does
-/// not change the array. For batches on a device, the array is copied to the device unchanged.
+/// `.npy`, `.json` or `.txt` field (see [encodings](super)). If an `.npy` or `.json` field has two
+/// or more axes, its shape must be `shape`. Otherwise, only the number of elements must match. The
+/// augmentation does not change the array. For batches on a device, the array is copied to the
+/// device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::NdArray;

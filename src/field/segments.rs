@@ -372,10 +372,10 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads counts that COCO packed into text. The code of a character minus the code of `0`
-    /// contains five bits of a number, lowest bits first, plus 32 if more characters follow. The
-    /// bit of value 16 in the last character is the sign. The first three numbers are runs, and
-    /// each later number is the difference from the run two positions earlier.
+    /// Reads counts that COCO packed into text. A number consists of groups of five bits, lowest
+    /// bits first. Each group is one character: the code of `0` plus the group, plus 32 if more
+    /// groups follow. The highest bit of the last group is the sign. The first three numbers are
+    /// runs, and each later number is the difference from the run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);

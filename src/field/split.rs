@@ -8,8 +8,9 @@ pub(crate) struct Split {
     pub(crate) on_device: bool,
     /// Space in a batch for images that the device decodes, if it decodes any.
     pub(crate) decode: Option<DecodeSpace>,
-    /// Whether the device runs the effects on pixels, such as color jitter, of each sample for
-    /// which it supports all of these effects. Requires `has_records`.
+    /// Whether the device runs the effects on pixels, such as color jitter. For a sample with an
+    /// effect on pixels that the device does not support, the host runs all effects on pixels.
+    /// Requires `has_records`.
     pub(crate) retouches: bool,
     /// Whether a batch contains a record of the operations on each image. The device reads the
     /// effects from these records. If the host mixes the images, it reads the effects on values

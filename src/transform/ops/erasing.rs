@@ -14,10 +14,10 @@ use crate::transform::mix::normal;
 /// Data Augmentation" (2017).
 ///
 /// Fills a random rectangle with the given probability. The fraction of the image's area that the
-/// rectangle covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width
-/// is drawn log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is as wide or as
-/// high as the image, or larger, is drawn again. If ten rectangles are too large, nothing is
-/// filled.
+/// rectangle covers is drawn uniformly from [`scale`](RandomErasing::scale), and its aspect ratio
+/// (height / width) is drawn log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that
+/// is as wide or as high as the image, or larger, is drawn again. If ten rectangles are too large,
+/// nothing is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
@@ -57,7 +57,7 @@ impl RandomErasing {
         self
     }
 
-    /// Sets the range of the height / width of the rectangle. The default is 0.3 to 3.3.
+    /// Sets the range of the rectangle's aspect ratio (height / width). The default is 0.3 to 3.3.
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         self.ratio = [low, high];

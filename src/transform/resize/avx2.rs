@@ -1,11 +1,12 @@
-//! AVX2 code that processes two pixels or 32 values of a row at a time.
+//! AVX2 code. The vertical pass processes 32 values of a row at a time, and the horizontal pass two
+//! pixels.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports AVX2, or by the AVX-512 functions, which require AVX2 as well.
-//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows` assert the
-//!    lengths of their slices before the first access, and `store_pixels` checks the length of its
-//!    slice.
+//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows`, which the macro
+//!    `lanes` generates, assert the lengths of their slices before the first access. `store_pixels`
+//!    checks the length of its slice.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -47,7 +48,7 @@ fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {
 /// Loads 16 bytes from `from + starts[lane]` into each lane.
 ///
 /// # Safety
-/// `starts[..LANES]` and the 16 bytes at each start must be readable.
+/// `starts[..LANES]`, and the 16 bytes at `from + starts[lane]` for each lane, must be readable.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {

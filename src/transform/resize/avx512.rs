@@ -1,11 +1,12 @@
-//! AVX-512 code that processes four pixels or 64 values of a row at a time.
+//! AVX-512 code. The vertical pass processes 64 values of a row at a time, and the horizontal pass
+//! four pixels.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports AVX-512 F, BW and VNNI, and AVX2.
-//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows` assert the
-//!    lengths of their slices before the first access, and `store_pixels` limits the store to its
-//!    slice.
+//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows`, which the macro
+//!    `lanes` generates, assert the lengths of their slices before the first access. `store_pixels`
+//!    limits the store to its slice.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -45,7 +46,7 @@ super::lanes::lanes!("avx2,avx512f,avx512bw,avx512vnni");
 /// Loads 16 bytes from `from + starts[lane]` into each lane.
 ///
 /// # Safety
-/// `starts[..LANES]` and the 16 bytes at each start must be readable.
+/// `starts[..LANES]`, and the 16 bytes at `from + starts[lane]` for each lane, must be readable.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {

@@ -1,11 +1,12 @@
-//! NEON code that processes one pixel or 16 values of a row at a time.
+//! NEON code. The vertical pass processes 16 values of a row at a time, and the horizontal pass one
+//! pixel.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports NEON.
-//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows` assert the
-//!    lengths of their slices before the first access, and `store_pixels` checks the length of its
-//!    slice.
+//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows`, which the macro
+//!    `lanes` generates, assert the lengths of their slices before the first access. `store_pixels`
+//!    checks the length of its slice.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -90,10 +91,10 @@ fn pack_i16(low: int16x8_t, high: int16x8_t) -> Vector {
     vqmovun_high_s16(vqmovun_s16(low), high)
 }
 
-/// Loads 16 bytes from `from + starts[0]`.
+/// Loads 16 bytes from `from + *starts`.
 ///
 /// # Safety
-/// `starts[0]` and the 16 bytes at this start must be readable.
+/// `*starts` and the 16 bytes at `from + *starts` must be readable.
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {

@@ -20,7 +20,7 @@ pub struct Resizer {
     y_axis: Axis,
     /// A row with padding, because the vector code reads past its end. If the vertical pass is
     /// first, the row contains its output. If the horizontal pass is first, the row is a copy of a
-    /// source row without enough bytes after it.
+    /// source row that is not followed by enough bytes.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
     resized_rows: Vec<u8>,
@@ -412,8 +412,8 @@ mod tests {
         }
     }
 
-    /// Resizes only the pixels of a crop. Compares the result with that of resizing the whole image
-    /// and cropping it afterwards. Each axis shrinks, grows or keeps its size.
+    /// Resizes only the pixels of a crop. Compares the result with a resize of the whole image that
+    /// is cropped afterwards. Each axis shrinks, grows or keeps its size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);

@@ -4,8 +4,8 @@
 //! establishes. No other function modifies the taps.
 //! - For each lane, the vector code loads 16 bytes of the row for every two pairs of taps. The
 //!   first load begins at the lane's element of `starts`, and each following load begins 12 bytes
-//!   later. Every load ends within the first `min_row_bytes` bytes of the row, counted from the
-//!   start of the axis's span.
+//!   later. The row begins at the start of the axis's span, and no load reads past its first
+//!   `min_row_bytes` bytes.
 
 use crate::error::resize;
 use std::ops::Deref;
@@ -16,11 +16,12 @@ use super::axis::Axis;
 #[derive(Debug, Default)]
 pub(super) struct Table(Taps);
 
-/// Taps of a row, laid out for vectors of `lanes` pixels. Each output pixel has 16 bytes of
+/// Taps of a row, laid out for vectors of `lanes` pixels, where `lanes` is the parameter of
+/// [`Table::build`]. A lane of a vector is one pixel. Each output pixel has 16 bytes of
 /// coefficients per pair of taps.
 ///
-/// Four vectors, with `4 * lanes` pixels, form a group. Lane `l` of vector `i` is pixel `4 * l + i`
-/// of the group, so that the instructions that pack four vectors into one put the pixels in order.
+/// Four vectors form a group of `4 * lanes` pixels. Lane `l` of vector `i` is pixel `4 * l + i` of
+/// the group, so that the instructions that pack four vectors into one put the pixels in order.
 /// Taps are stored in pairs, because the multiply-add instruction adds two products at a time. The
 /// last of an odd number of taps is paired with a coefficient of 0.
 #[derive(Debug, Default)]
