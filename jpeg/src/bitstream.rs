@@ -37,9 +37,9 @@ pub const CUT: u32 = 1 << 31;
 /// Maximum size of the data in bytes, because the device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit on the number of a component's blocks between two restarts, times the largest DC
-/// difference that the tables can code. Up to this limit, sums of differences fit into 32 bits on
-/// the device.
+/// Maximum of n * d, where n is the number of a component's blocks between two restarts, and d is
+/// the largest DC difference that the tables can code. Up to this limit, sums of differences fit
+/// into 32 bits on the device.
 const MAX_DC_SUM: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -105,8 +105,8 @@ pub struct GridComponent {
     pub h_expand: u32,
     /// Number of pixels per sample vertically.
     pub v_expand: u32,
-    /// Upsampling: 0 for none; 1 to double the columns, 2 the rows, and 3 both with the triangle
-    /// filter; 4 to repeat samples.
+    /// Kind of upsampling. 0: none; 1: 2x horizontal; 2: 2x vertical; 3: 2x in both directions; 4:
+    /// any factor, by repeating samples. Kinds 1 to 3 use the triangle filter.
     pub upsampling: u32,
     /// Width and height of the component in samples, without padding.
     pub size: (u32, u32),

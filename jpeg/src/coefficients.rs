@@ -44,7 +44,7 @@ pub(crate) struct Plane {
     /// The quantization table of the component's first scan, in natural order.
     pub(crate) quant: [u16; 64],
     /// For each coefficient in zigzag order, how many of its low bits are still missing, or -1 if
-    /// all are.
+    /// all bits are missing.
     missing_bits: [i8; 64],
 }
 

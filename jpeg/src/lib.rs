@@ -44,8 +44,9 @@
 //!
 //! # Damaged files
 //!
-//! If libjpeg warns about damage other than truncation and continues, this decoder also continues,
-//! with the same coefficients. The pixels equal libjpeg's, with two exceptions:
+//! If libjpeg warns about damage and continues, this decoder also continues, and decodes the same
+//! coefficients. Truncation, in contrast, is an error. The pixels equal libjpeg's, with two
+//! exceptions:
 //!
 //! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
 //!   image. This decoder renders the coefficients that are present, without smoothing.

@@ -16,11 +16,12 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 const LEFT_MARGIN: usize = 64;
 
 pub(crate) trait Blocks {
-    /// True if coefficients are in zigzag order, as lanes store them.
+    /// True if the coefficients are in zigzag order, like the output of the lane decoder. False if
+    /// they are in natural order.
     const FROM_LANES: bool;
 
-    /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
-    /// offsets refer to the returned coefficients.
+    /// Appends to `offsets` the offsets of component `index`'s blocks in row `row` and columns
+    /// `columns`. The offsets refer to the returned coefficients.
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
@@ -36,7 +37,8 @@ pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next_row: u32,
-    /// Receives the coefficients of the whole image, or `None` if they are not requested.
+    /// The coefficients of the whole image. `None` if they are not requested, if they take too much
+    /// memory, or if an allocation fails.
     compact: Option<CompactCoefficients>,
 }
 
@@ -85,8 +87,8 @@ impl Rows {
         self.compact.take()?.finish(quant)
     }
 
-    /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
-    /// of the window's region. All MCU rows must be passed in order.
+    /// Transforms the blocks of MCU row `row`, and writes the pixel rows that are now complete.
+    /// `rgb` contains the pixels of the window's region. All MCU rows must be passed in order.
     pub(crate) fn convert_mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &mut B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -135,7 +137,9 @@ impl Rows {
                     apply_black(line, d);
                 }
                 Color::Ycck => {
-                    // libjpeg treats YCCK's first three channels as inverted CMY, which is RGB.
+                    // As in libjpeg, Y, Cb and Cr are converted to R, G and B, and the stored inks
+                    // are 255 - R, 255 - G and 255 - B. These inks are inverted, as `apply_black`
+                    // expects.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
                     apply_black(line, d);
@@ -147,8 +151,8 @@ impl Rows {
 }
 
 /// Converts the pixels in `line` from inverted cyan, magenta and yellow to red, green and blue, as
-/// Pillow's `convert("RGB")` does. Each color is `black`, which is inverted as well, minus the
-/// product of the ink and `black`, rounded to 8 bits.
+/// Pillow's `convert("RGB")` does. With the inverted ink I and the inverted black K, each color is
+/// K - round((255 - I) * K / 255).
 fn apply_black(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {

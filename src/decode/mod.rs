@@ -10,9 +10,9 @@
 //! |---|---|---|
 //! | JPEG | Huffman-coded, 8 bits; baseline, extended, progressive; gray, YCbCr, RGB, CMYK, YCCK; sampling factors with integer ratios | arithmetic-coded, lossless, hierarchical, 12-bit, JPEG-LS; two components; sampling factors that do not divide the largest one |
 //! | PNG | all kinds; the default image of an APNG | |
-//! | GIF | the first frame, on a canvas like Pillow's | |
+//! | GIF | the first frame, drawn on the whole canvas as in Pillow | |
 //! | WebP | lossy, lossless, with alpha; the first frame of an animation | |
-//! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; masks of adjacent bits | embedded JPEG or PNG, CMYK |
+//! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; channel masks of contiguous bits | embedded JPEG or PNG, CMYK |
 //! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; gray and RGB of 32-bit floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, 16-bit and 64-bit floats, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
 //! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray, with the `video` Cargo feature; H.264, HEVC and VP9 in 4:2:0 on an NVIDIA GPU, with the `nvdec` Cargo feature | other codecs |
 //! | `.npy` | `\|u1` of shape (height, width, 3) in C order | any other type, shape or order |
@@ -38,7 +38,7 @@
 //!   none.
 //! - Pixels that are skipped in the run-length encoding of a BMP have the palette index 0.
 //! - TIFF colors that are premultiplied by alpha are divided by alpha.
-//! - JPEG-compressed strips and tiles of a TIFF have the same pixels as with libjpeg.
+//! - JPEG-compressed strips and tiles of a TIFF decode to the same pixels as with libjpeg.
 //!
 //! The conversions of 16-bit and float channels differ from Pillow's: for example, Pillow clips
 //! 16-bit gray values and floats to 255 instead of scaling them.
@@ -55,8 +55,8 @@
 //!
 //! # Damaged files
 //!
-//! If libjpeg warns about damage other than truncation and continues, the JPEG decoder also
-//! continues, with the same coefficients. The documentation of
+//! If libjpeg warns about damage and continues, the JPEG decoder also continues, and decodes the
+//! same coefficients. Truncation, in contrast, is an error. The documentation of
 //! [`warpfeed_jpeg`](warpfeed_jpeg#damaged-files) lists which damage is reported, how the pixels
 //! differ from libjpeg's, and which damage is detected while decoding a crop.
 //!

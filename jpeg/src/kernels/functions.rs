@@ -25,7 +25,7 @@ pub(crate) struct Kernels {
     /// writes the blocks next to each other: eight rows of `8 * offsets.len()` samples, `stride`
     /// apart.
     pub(crate) idct: Transform,
-    /// Same as `idct`, for coefficients in zigzag order, which is how lanes store them.
+    /// Same as `idct`, for coefficients in zigzag order, in which the lane decoder stores them.
     pub(crate) idct_of_lanes: Transform,
     /// Doubles the number of samples in a row with the triangle filter (`h2v1_fancy_upsample`):
     /// `n` samples become `2 * n`. `row` starts one sample before the first of the `n` samples.
