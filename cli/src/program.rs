@@ -21,7 +21,7 @@ use crate::option_names::in_flags;
 ///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
 ///   COCO: instances_train2017.json
 ///   YOLO: data.yaml, or a folder with images and labels
-///   Pascal VOC: the folder with JPEGImages, or one of its list files
+///   Pascal VOC: the folder that contains JPEGImages, or a list in ImageSets
 ///   a table: .csv, .tsv or .jsonl
 ///   Parquet or Arrow files, as on the Hugging Face Hub
 ///   LeRobot's robot episodes: the folder with meta/info.json

@@ -104,8 +104,8 @@ class Clips(Arguments):
         path: folder or URL of the videos, in class folders or flat.
         frames: number of frames of a clip.
         stride: distance between consecutive frames of a clip, in frames of the video; 1 by default.
-        fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame
-            of a clip is the frame of the video that is nearest in time.
+        fps: frame rate of a clip in frames per second, instead of ``stride``. Each frame of a clip
+            is the frame of the video that is nearest in time.
         clips_per_video: number of clips of each video. Each clip is a sample.
         start_jitter: maximum distance in frames by which a start is moved to either side; None for
             any distance. The whole clip stays inside the video.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// ```
 /// use warpfeed_sources::ClipsOptions;
 ///
-/// // Eight frames, two frames apart, from a start that is drawn in each epoch.
+/// // Eight frames, two frames apart, from a new random start in each epoch.
 /// let options = ClipsOptions::new(8).stride(2).start_jitter(usize::MAX);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +56,7 @@ impl ClipsOptions {
         self
     }
 
-    /// Sets the number of frames of a clip per second of the video, instead of a
+    /// Sets the frame rate of a clip in frames per second, instead of a
     /// [`stride`](ClipsOptions::stride). Frame k of a clip, counted from 0, is the frame of the
     /// video that is nearest to k / `fps` seconds after the start of the clip.
     #[must_use]
@@ -78,9 +78,8 @@ impl ClipsOptions {
     /// Sets how far a loader may move the start of a clip to either side, in frames of the video.
     /// The default is 0.
     ///
-    /// A loader draws the start of each sample from the sample's random numbers, with equal
-    /// probability for each start in this range at which the clip lies inside the video. With
-    /// `usize::MAX`, a clip may start anywhere.
+    /// For each sample, a loader draws a random start. All starts in this range at which the clip
+    /// lies inside the video are equally likely. With `usize::MAX`, a clip may start anywhere.
     ///
     /// In a loader, a sample contains only the frames of the drawn clip. In contrast,
     /// [`Source::read`](crate::Source::read) returns the frames for every possible start, as
@@ -114,7 +113,7 @@ impl ClipsOptions {
         match self.step() {
             Step::Frames(0) => return Err(Error::config("stride=0: expected 1 or more frames")),
             Step::Rate(fps) if !(fps.is_finite() && fps > 0.0) => {
-                return Err(Error::config(format!("fps={fps}: expected a number above 0")));
+                return Err(Error::config(format!("fps={fps}: expected a finite number above 0")));
             }
             _ => {}
         }

@@ -184,8 +184,8 @@ impl Videos {
         }
     }
 
-    /// `is_next` is true if the whole sample is being read, and not only its key. Its bytes may
-    /// then have been prefetched.
+    /// `is_next` is true if the whole sample is being read, and false if only its key is read. The
+    /// bytes of the whole sample may have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.video_and_clip(index);
         match self.object(video).zip(file_number(video)) {
