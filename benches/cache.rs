@@ -24,7 +24,7 @@ use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 5;
 const LATER_EPOCHS: u64 = 6;
-/// Format of each cache, and the fraction of the dataset that fits.
+/// Format of each cache, and the fraction of the decoded dataset that fits into it.
 const CACHES: [(CacheFormat, f64); 6] = [
     (CacheFormat::Pixels, 0.0),
     (CacheFormat::Pixels, 0.25),

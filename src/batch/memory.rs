@@ -23,7 +23,8 @@ pub struct SlotMemory {
 // SAFETY: `base` is only an address. `slot` controls all access through it (invariant 2), and
 // `_owner` is `Send + Sync`.
 unsafe impl Send for SlotMemory {}
-// SAFETY: as above.
+// SAFETY: a shared `SlotMemory` exposes only its address (invariant 2), and `_owner` is
+// `Send + Sync`.
 unsafe impl Sync for SlotMemory {}
 
 impl SlotMemory {

@@ -155,13 +155,14 @@ impl Field {
 
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Suffix of the array with the row counts of a field.
+/// Name suffix of the array that contains the row counts of a field.
 pub(crate) const COUNT: &str = ".count";
 
-/// Suffix of the array with the ends of the documents in a row of packed tokens.
+/// Name suffix of the array that contains the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
-/// Suffixes of the arrays that accompany a field of patches.
+/// Name suffix of the array that contains the grid (time, height and width) of each image in a
+/// field of patches. The next two arrays accompany the same field.
 pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";

@@ -6,8 +6,8 @@
 
 use super::{Pixels, Rect};
 
-/// Maximum height of an undivided region, in pixels. Lower bands would cost more time, because
-/// upsampling requires decoding one or two rows of MCUs around each band a second time.
+/// Maximum height of an undivided region, in pixels. Bands with fewer rows would cost more time,
+/// because upsampling requires decoding one or two rows of MCUs around each band a second time.
 const MAX_BAND_ROWS: u32 = 512;
 /// Each band after the first begins at a multiple of this number of rows, so that two bands rarely
 /// share a row of MCUs.

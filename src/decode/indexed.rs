@@ -1,8 +1,8 @@
 //! [`Indexed`]: reads a mask from an image file.
 //!
 //! In a mask of colors, the value of a pixel is its color. In any other mask, the value of a pixel
-//! is its palette index or, if the image has no palette, its stored gray level. Other masks in PNG
-//! are read by [`Png`](super::Png) instead.
+//! is its palette index or, if the image has no palette, its stored gray level. PNG masks that are
+//! not masks of colors are read by [`Png`](super::Png) instead.
 
 use warpfeed_sources::format;
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::field::{AnyFieldType, FieldWriter};
 use crate::source::{Source, are_one};
 
-/// These suffixes specify the encoding of a field.
+/// Suffixes of field names that specify the encoding of the field.
 const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
 const MAX_SHOWN: usize = 20;

@@ -3,9 +3,10 @@
 //!
 //! The random numbers of a sample depend only on the seed, the sample and the
 //! [variant](crate::sampler::Occurrence::variant) of its occurrence, which is usually the epoch.
-//! The other samples of a combined image also depend on the sampler, because they are drawn by
-//! their positions in an epoch. The random numbers for mixing whole batches depend only on the
-//! seed, the epoch and the batch.
+//! A mosaic, or an image with pasted objects, combines the images of several samples. The choice of
+//! the additional samples also depends on the sampler, because they are drawn by their positions in
+//! an epoch. The random numbers for mixing whole batches depend only on the seed, the epoch and the
+//! batch.
 
 mod augments;
 mod damage;

@@ -110,7 +110,7 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let left_out = spans.len().saturating_sub(MAX_SPANS);
     spans.truncate(MAX_SPANS);
     let (first_begin, last_end) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
-    // First the consumer, then the other rows of the host, then the device.
+    // The timeline shows the consumer first, then the other rows of the host, then the device.
     let mut rows: Vec<_> = names.into_iter().collect();
     rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
     let rows: Vec<Value> = rows

@@ -13,12 +13,13 @@ use crate::{Outcome, progress, size};
 /// Generate a synthetic image dataset, for classification or for detection, segmentation and
 /// keypoints
 ///
-/// Each image shows several figures. Their outline and texture define the class, and with more than
-/// 64 classes also their hue. Sizes, JPEG qualities and subsampling vary as in real datasets. Some
-/// images are gray, progressive, or PNG. The same options produce the same bytes on every machine.
+/// Each image shows several figures. The outline and the texture of the figures define the class of
+/// the image. With more than 64 classes, the hue also distinguishes classes. Sizes, JPEG qualities
+/// and subsampling vary as in real datasets. Some images are gray, progressive, or PNG. The same
+/// options produce the same bytes on every machine.
 ///
 /// With --layout coco or voc, an image shows figures of several classes. Each figure with at least
-/// 12 visible pixels is annotated with its box and its visible pixels, and for COCO with three
+/// 12 visible pixels is annotated with its box, a mask of its visible pixels and, for COCO, three
 /// keypoints. Every fifth image belongs to the validation split.
 #[derive(clap::Args)]
 #[command(after_help = "\

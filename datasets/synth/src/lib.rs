@@ -312,7 +312,7 @@ mod tests {
         (0..source.len()).map(|i| (&source.read(i, &mut scratch).unwrap()).try_into().unwrap()).collect()
     }
 
-    /// FNV-1a.
+    /// Computes the FNV-1a hash.
     fn hash(samples: &[OwnedSample]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325;
         for sample in samples {

@@ -1,5 +1,5 @@
-//! Decompresses strips and tiles. Each function fails if the data does not fill the whole output,
-//! and ignores data after that.
+//! Decompresses strips and tiles. Each function fails if the data does not fill the whole output.
+//! Once the output is full, the functions ignore the remaining data.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};

@@ -39,8 +39,8 @@ impl Frame {
         self.episode.first_row + self.frame_index
     }
 
-    /// Returns the row of the frame `delta` frames later, and `false`. If that frame would be
-    /// outside the episode, returns the nearest row of the episode, and `true`.
+    /// Returns the row of the frame that is `delta` frames after this one, and `false`. If there is
+    /// no such frame in the episode, returns the nearest row of the episode, and `true`.
     pub(super) fn row_at(self, delta: i64) -> (usize, bool) {
         let target = (self.frame_index as i64).saturating_add(delta);
         let nearest = target.clamp(0, self.episode.len as i64 - 1);

@@ -188,7 +188,8 @@ impl NeededFrames {
         prefetcher(Arc::new(needed), order, &remote, objects.into())
     }
 
-    /// Returns the video, the deltas of its frames, and the index of the file in the video.
+    /// Returns the video to which file number `file` belongs, the deltas of the video's frames, and
+    /// the index of the file within the video.
     fn video(&self, file: u32) -> Option<(&Arc<Video>, &[i64], usize)> {
         let (video, deltas) = self.videos.iter().find(|(video, _)| video.feature_index == file / MAX_FILES)?;
         Some((video, deltas, (file % MAX_FILES) as usize))

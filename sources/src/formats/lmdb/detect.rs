@@ -1,6 +1,6 @@
 //! Detects LMDB files. This module does not depend on the `lmdb` feature.
 
-/// The number at byte 16 of an LMDB file.
+/// The magic number of LMDB files, which is at byte offset 16.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;
 
 /// Returns whether `start` is the beginning of an LMDB file in this machine's byte order.

@@ -82,7 +82,7 @@ impl Pickled {
         })
     }
 
-    /// Returns `false` if the images are not pixel arrays.
+    /// Sets the color order of pixel arrays. Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
         self.rows.set_colors(colors)
     }

@@ -10,7 +10,7 @@ pub(super) const MAX_DEPTH: usize = 64;
 const MIN_STRUCT_BYTES: usize = 3;
 
 // Types of values and of list elements in Thrift's compact encoding.
-/// Ends a struct.
+/// Marks the end of a struct.
 const STOP: u8 = 0;
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
