@@ -1,10 +1,10 @@
 //! [`Table`] is a lookup table that decodes one or two symbols at a time.
 //!
-//! Decoding takes one lookup after the other, because each lookup needs the previous one's length.
-//! A symbol and its value take five bits on average, so an 11-bit window often contains two symbols
-//! with their values. An entry therefore contains the total length, both advances and both values.
-//! This saves up to half of the lookups. Computing a table of 2048 entries takes long, so the
-//! [`Machine`](super::Machine) caches tables.
+//! The lookups of a segment cannot overlap, because each lookup starts after the bits of the
+//! previous lookup. A symbol and its value take five bits on average, so an 11-bit window often
+//! contains two symbols with their values. An entry therefore contains the total length, both
+//! advances and both values. This saves up to half of the lookups. Computing a table of 2048
+//! entries takes long, so the [`Machine`](super::Machine) caches tables.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};

@@ -15,9 +15,9 @@ use crate::markers::next_marker;
 /// wide. A segment may continue in the next row of MCUs. An image of 256 to 512 pixels has about
 /// eight segments per row. If the image is narrower than 32 pixels, a segment is a whole row. An
 /// APP9 segment lists the lengths of the data between the markers, so that a decoder need not
-/// search for the markers. It is left out if there are fewer than 16 markers, or if the lengths do
-/// not fit in one segment. The Huffman tables are the standard tables, except where the standard
-/// table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
+/// search for the markers. This segment is omitted if there are fewer than 16 markers, or if the
+/// lengths do not fit in one segment. The Huffman tables are the standard tables, except where the
+/// standard table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
 ///
 /// The result retains the JFIF segment without its thumbnail, Adobe's color transform, ICC
 /// profiles, and the EXIF orientation as the only entry of an EXIF segment. The result omits

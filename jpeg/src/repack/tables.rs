@@ -7,8 +7,8 @@ use crate::huffman::Spec;
 ///
 /// This crate's decoder caches the standard tables, but must build any other table for each image.
 /// Building a table takes as long as decoding 1,400 bytes (7 µs). For images smaller than 300
-/// pixels, all optimized tables together save less than that. The threshold is lower because bytes
-/// must also be stored and read.
+/// pixels, all optimized tables together save less than 1,400 bytes. The threshold is lower because
+/// bytes must also be stored and read.
 const MIN_SAVING: u64 = 512;
 
 /// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols

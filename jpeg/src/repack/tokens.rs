@@ -28,8 +28,9 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
 
 /// The symbols of an image in output order, split into restart segments.
 pub(super) struct Tokens {
-    /// The symbols. Each has its index in `counts` in the upper 16 bits, and its extra bits in the
-    /// lower 16. The lowest four bits of the index are the number of extra bits.
+    /// The symbols. The upper 16 bits of an element are the symbol's index in `counts`, and the
+    /// lower 16 bits are the symbol's extra bits. The lowest four bits of the index are the number
+    /// of extra bits.
     symbols: Vec<u32>,
     /// For each restart segment, its end in `symbols`.
     segment_ends: Vec<usize>,
