@@ -142,8 +142,8 @@ impl Boxes {
         self
     }
 
-    /// Drops a box if less than the fraction `share` of it is inside the crop and not covered by
-    /// pasted objects. The default is 0.
+    /// Drops boxes with a visible fraction of less than `share`. The visible part of a box is
+    /// inside the crop and is not covered by pasted objects. The default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
@@ -202,13 +202,14 @@ impl Boxes {
     /// crop, flips and warps as the frames of the clip. By default, the field has one list of boxes
     /// per clip.
     ///
-    /// The sample has a value for each frame, stored as a JSON list with the boxes of each frame,
-    /// the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded
-    /// boxes of each frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if
-    /// all have one. Columns, masks and points are stored in the same way. `max_boxes` applies to
-    /// each frame. A sample fails if it does not have one value per frame. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample must have a value for each frame of the video
-    /// instead, and the field delivers the values of the frames that the clip shows.
+    /// The sample's field contains a value for each frame in one of these forms: a JSON list with
+    /// the boxes of each frame; the list that [`Frames::encode`](crate::source::Frames::encode)
+    /// returns for the encoded boxes of each frame; an array of shape (T, n, 4) if all frames have
+    /// n boxes; or an array of shape (T, 4) if every frame has one box. Columns, masks and points
+    /// are stored in the same way. `max_boxes` applies to each frame. A sample fails if it does not
+    /// have one value per frame. For a clip of a video ([`Clips`](crate::source::Clips)), the
+    /// sample must have a value for each frame of the video instead, and the field delivers the
+    /// values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);
