@@ -78,8 +78,8 @@ impl Args {
             Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fastest_run].1;
-                // The more the waits vary, the more batches are prefetched: the ratio of the 99th
-                // percentile to the median, from 2 to 8.
+                // Prefetch more batches if the waits vary more. The number of batches is p99 / p50
+                // of the wait, rounded up and limited to 2 to 8.
                 let wait_ratio = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
                 (runs[fastest_run].0, (wait_ratio as usize).clamp(2, 8), stats)
             }

@@ -18,8 +18,8 @@ use crate::output;
 /// Masks tint the image, and boxes show the names of their classes. A visible point is white with a
 /// dark rim, and a hidden point is dark. Samples that cannot be decoded are gray.
 ///
-/// A training loop whose batch size is --images gets the same images in the first batch of the same
-/// epoch, if it shuffles with the same seed, and uses the same augmentation and size.
+/// A training loop gets the same images in the first batch of the epoch if its batch size is
+/// --images, and if it uses the same shuffle seed, augmentation and size.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

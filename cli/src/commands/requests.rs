@@ -1,5 +1,6 @@
-//! Suggests a full shuffle or `shuffle_window` for tar shards in object storage, based on the
-//! number, the price and the latency of the requests, and on whether the server refused any.
+//! Suggests a full shuffle or a `shuffle_window` for tar shards in object storage. The suggestion
+//! depends on the number, the price and the latency of the requests, and on whether the server
+//! refused requests.
 
 use std::path::Path;
 
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn a_full_shuffle_is_suggested_unless_requests_are_a_problem() {
         let imagenet = estimate("s3://bucket/train", 1_281_167, |_| ());
-        // A window has 1,024 samples in 64 blocks of 16, with one request per block. In the full
+        // A window consists of 64 blocks of 16 samples, with one request per block. In the full
         // shuffle, a few samples are adjacent by chance.
         assert!(
             (1_279_000..=1_281_167).contains(&imagenet.full_requests) && imagenet.window == 1_024,
