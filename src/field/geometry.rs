@@ -13,8 +13,8 @@ use crate::transform::Plan;
 /// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image, in
 /// pixels from the upper left corner. It includes the crop, the resize, the padding and the flips.
 /// [`box_to_image`](Geometry::box_to_image) maps a box of the output back to the source. To map a
-/// point (u, v) of the output back with the matrix `m`, compute `(u - m[0][2]) / m[0][0]` and `(v -
-/// m[1][2]) / m[1][1]`. The elements `m[0][1]` and `m[1][0]` are 0.
+/// point (u, v) of the output back with the matrix `m`, compute `(u - m[0][2]) / m[0][0]` and
+/// `(v - m[1][2]) / m[1][1]`. The elements `m[0][1]` and `m[1][0]` are 0.
 ///
 /// A sample fails if a geometric operation such as [`Augment::affine`](crate::Augment::affine) or
 /// [`Augment::perspective`](crate::Augment::perspective) changes its image, because the matrix
