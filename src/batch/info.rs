@@ -50,9 +50,9 @@ pub(crate) struct Header {
     /// sizes of the decode kernels. `None` if the device decodes no sample of the field. Set by the
     /// worker that finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
-    /// For each array whose rows are concatenated without padding, or that contains the ends of
-    /// such rows: the index of its span in the schema, and the length of its first axis. Set by the
-    /// worker that finishes the batch.
+    /// For each array whose first axis is not the batch axis ([`Role::is_packed`]): the index of its
+    /// span in the schema, and the length of its first axis. Set by the worker that finishes the
+    /// batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 

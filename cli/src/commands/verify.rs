@@ -22,9 +22,9 @@ use crate::{Outcome, progress};
 /// Decode every sample and list bad samples
 ///
 /// A sample is bad if it cannot be read, if one of its images cannot be decoded, or if its label,
-/// boxes, masks or points are invalid or do not match its image. A sample is damaged if its images
-/// can be decoded although their data is corrupt. In an MDS dataset, the command also checks that
-/// the shards match their hashes.
+/// boxes, masks or points are invalid or do not match its image. A sample is damaged if the data of
+/// an image is corrupt, but all images can be decoded. In an MDS dataset, the command also checks
+/// that the shards match their hashes.
 ///
 /// Prints one line per bad or damaged sample to stdout, in the order of the dataset: the sample's
 /// number, key and file, and the cause. For a damaged sample, the cause begins with 'damaged: '.

@@ -1,5 +1,5 @@
-//! The layouts of values in an LMDB database. Each layout has a [`ValueFormat`], except pickles and
-//! Caffe datums, and [`detect`] recognizes the layout of a value.
+//! The layouts of values in an LMDB database. A [`ValueFormat`] decodes the values of one layout,
+//! and [`detect`] recognizes the layout of a value.
 
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};
