@@ -5,7 +5,6 @@ image."""
 from __future__ import annotations
 
 import io
-import json
 import struct
 import threading
 from pathlib import Path
@@ -241,7 +240,7 @@ def test_trim_crops_the_annotations_of_clips_like_the_images(layout: str) -> Non
         def __getitem__(self, index: int) -> dict[str, Any]:
             sample = super().__getitem__(index)
             outlines = [[[[x0, y0, x1, y0, x1, y1]] for x0, y0, x1, y1 in boxes] for boxes in sample["boxes"]]
-            return {**sample, "boxes.masks": [json.dumps(of_frame) for of_frame in outlines]}
+            return {**sample, "boxes.masks": outlines}
 
     fields = {
         "image": Image(frames=2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import sys
 from collections import defaultdict
@@ -170,6 +171,8 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
 
 #: For each name, the number of comparisons that this process has made under this name.
 _run_counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+_comparison_counts = itertools.count()
+_log = logging.getLogger("warpfeed")
 
 
 def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
@@ -177,8 +180,10 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     for other ranks.
 
     Each rank computes the order of the samples independently. If the orders differed, some samples
-    would be delivered to several ranks, and others to none. Runs are compared through the store of
-    ``torch.distributed``, if the loader has the same ranks as ``torch.distributed``.
+    would be delivered to several ranks, and others to none. Runs with the same `name` are compared
+    through the store of ``torch.distributed``, if the loader has the same ranks as
+    ``torch.distributed``. Logs a warning if the names of the ranks have a different order, because
+    threads may begin several loaders in any order.
 
     Raises:
         ConfigError: if an entry of `run` differs.
@@ -190,9 +195,17 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     key = f"warpfeed/{name}/{next(_run_counts[name])}"
     try:
         first = json.loads(store.compare_set(key, "", json.dumps(run)))
+        first_name = store.compare_set(f"warpfeed name/{next(_comparison_counts)}", "", name).decode()
     except RuntimeError:
         # The process that hosts the store has ended, or the store does not support `compare_set`.
         return
+    if first_name != name:
+        _log.warning(
+            "rank %d begins %r, but the rank that began first began %r: with distributed=True, every rank must read the "
+            "same datasets in the same order; otherwise, samples are lost or read twice. If each rank reads a dataset of "
+            "its own, pass distributed=False",
+            rank, name, first_name,
+        )  # fmt: skip
     differences = [
         f"{field} ({own_value} and {first.get(field)})" if isinstance(own_value, int) and field != "order" else field
         for field, own_value in run.items()
