@@ -53,7 +53,7 @@ fn every_help_text_has_examples() {
     let dir = TempDir::new().unwrap();
     let help = ok(dir.path(), &["--help"]);
     assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
-    for input in ["class folders", "LMDB", "tar shard", "COCO", "YOLO", "Pascal VOC", "table: .csv"] {
+    for input in ["one folder per class", "LMDB", "tar shard", "COCO", "YOLO", "Pascal VOC", "table: .csv"] {
         assert!(help.contains(input), "no {input} in {help}");
     }
     let examples = help.split_once("Examples:\n").unwrap().1;
