@@ -182,8 +182,9 @@ class Loader(_other_names.EarlierNames):
         image_transform: a function ``f(image, rng)``, or an albumentations pipeline. The function
             is called on each image after ``augment``, except that random erasing and mixing follow
             it. ``image`` is a uint8 NumPy array of shape (H, W, 3), and ``rng`` is a
-            ``numpy.random.Generator`` that depends only on (seed, epoch, sample). The function must
-            return a uint8 array of the same shape. ``image`` excludes the area that the crop fills,
+            ``numpy.random.Generator`` that depends only on the seed, the epoch, the sample and, if
+            an epoch repeats the sample, its occurrence. The function must return a uint8 array of
+            the same shape. ``image`` excludes the area that the crop fills,
             such as the padding of ``pad_to`` and ``letterbox``, unless the augmentation contains
             a geometric operation such as a rotation, a mosaic, or a border of ``random_crop``. The
             function runs in worker processes with the start method "spawn", so it must be

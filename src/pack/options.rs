@@ -24,9 +24,10 @@ use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 /// Packs a dataset by writing the samples of a [`Source`] to an LMDB database, a tar file or tar
 /// shards.
 ///
-/// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
-/// other options. Labels, class names and other fields are stored as the source returns them,
-/// except that classes in boxes and masks are renumbered if the source renumbers its classes.
+/// By default, JPEGs are rewritten for fast crops without changing a pixel. Comments, XMP and EXIF
+/// entries other than the orientation are dropped. [`recode`](Pack::recode) has other options.
+/// Labels, class names and other fields are stored as the source returns them, except that classes
+/// in boxes and masks are renumbered if the source renumbers its classes.
 /// Unless [`samples`](Pack::samples) sets an order, samples are written in the order of the source.
 ///
 /// ```no_run

@@ -15,8 +15,9 @@ use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB database or tar shards
 ///
-/// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
-/// can still read them. Local files are written under names that end in .partial, and renamed once
+/// By default, JPEGs are rewritten without changing a pixel, so that crops can be decoded faster.
+/// Comments, XMP and EXIF entries other than the orientation are dropped. Other programs can still
+/// read these JPEGs. Local files are written under names that end in .partial, and renamed once
 /// they are complete. With shards, the same command continues an interrupted run. If images cannot
 /// be decoded, the command names the first ten and does not finish packing; see --keep-undecodable.
 ///
