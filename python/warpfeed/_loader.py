@@ -667,7 +667,8 @@ class Loader(_other_names.EarlierNames):
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains the calls that affect the epoch in progress. After a
-        call, epochs before the epoch in progress can no longer be requested.
+        call, requesting an epoch before the epoch in progress may fail, because its weights are
+        lost.
 
         Args:
             weights: one weight for each sample of the whole dataset. Pass an array for many
