@@ -570,9 +570,9 @@ class Patches(Arguments):
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample, which determines the memory of a batch. A
             dataset's ``__getitem__`` returns an image or a list of images, of any sizes, in the
-            field ``source_field``. If a list may be empty, the name of this field must end in the
-            extension of an image format, as in ``source_field="photos.jpg"``. By default, each
-            sample has one image.
+            field ``source_field``. If a list may be empty, or contains paths, arrays or tensors,
+            the field must be ``image``, or its name must end in the extension of an image format,
+            as in ``source_field="photos.jpg"``. By default, each sample has one image.
     """
 
     layout: str = "qwen2_vl"
