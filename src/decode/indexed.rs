@@ -154,20 +154,37 @@ fn is_lossy(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn memory_counts_a_tile_that_is_larger_than_the_image() {
-        let (side, tile, bits, format) = (16, 16_384, 16, 1);
-        // Tags of a gray image with one tile. Type 4 is a 32-bit number.
+    const TILE: u32 = 16_384;
+
+    /// Encodes a gray TIFF of 16x16 pixels of 16 bits with one tile, which claims to have `channels`
+    /// channels.
+    fn tiled(channels: u32) -> Vec<u8> {
+        let (side, bits, format) = (16, 16, 1);
         let tags = [256, 257, 258, 259, 262, 277, 322, 323, 324, 325, 339];
-        let values = [side, side, bits, 1, 1, 1, tile, tile, 8, 4, format];
+        let values = [side, side, bits, 1, 1, channels, TILE, TILE, 8, 4, format];
         let mut file = [&b"II*\0"[..], &8_u32.to_le_bytes(), &(tags.len() as u16).to_le_bytes()].concat();
         for (tag, value) in tags.into_iter().zip(values) {
+            // Type 4 is a 32-bit number.
             let entry = [&u16::to_le_bytes(tag)[..], &[4, 0], &[1, 0, 0, 0], &u32::to_le_bytes(value)].concat();
             file.extend(entry);
         }
         file.extend([0; 4]);
-        let tile_bytes = u64::from(tile) * u64::from(tile) * 2;
-        assert!(FloatImage::open(&file).unwrap().memory() > tile_bytes);
-        assert!(Indexed::open(&file, false).unwrap().memory() > tile_bytes);
+        file
+    }
+
+    #[test]
+    fn memory_counts_a_tile_that_is_larger_than_the_image() {
+        let tile_bytes = u64::from(TILE) * u64::from(TILE) * 2;
+        assert!(FloatImage::open(&tiled(1)).unwrap().memory() > tile_bytes);
+        assert!(Indexed::open(&tiled(1), false).unwrap().memory() > tile_bytes);
+    }
+
+    #[test]
+    fn more_channels_than_16_bits_can_count_are_refused() {
+        for channels in [65_536, 65_537] {
+            let e = Indexed::open(&tiled(channels), false).err().unwrap();
+            let words = format!("tag 277 (number of channels) is {channels}: expected at most 65535");
+            assert!(e.cause().contains(&words), "{e}");
+        }
     }
 }
