@@ -43,7 +43,7 @@ class Stats(Report):
     - ``damaged_images``, ``read_retries`` and ``slowest``: the number of damaged images, the number
       of repeated reads, and the slowest samples.
 
-    The page "Where does the time go?" in the documentation lists all keys. For an experiment
+    The page "Finding where the time goes" in the documentation lists all keys. For an experiment
     tracker, :meth:`flat` returns only the numbers.
     """
 
