@@ -37,13 +37,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  warpfeed synth --out images            # generate a dataset to experiment with
+  warpfeed synth --out images            # generate a dataset of simple images
   warpfeed inspect images                # describe it
   warpfeed verify images                 # check every image
-  warpfeed preview images --out grid.png # draw a training batch
+  warpfeed preview images --out grid.png # render a training batch as an image
   warpfeed pack images images.lmdb       # one file that loads faster
-  warpfeed bench images.lmdb             # measure the loader's speed and find its bottleneck
-  warpfeed doctor images.lmdb            # measure this machine and suggest settings
+  warpfeed bench images.lmdb             # measure speed, find the bottleneck
+  warpfeed doctor images.lmdb            # suggest settings for this machine
 
 Exit codes: 0 success, 1 an error or bad data, 2 an invalid command line.";
 
