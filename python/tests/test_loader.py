@@ -42,6 +42,21 @@ def test_epoch_from_delivers_the_rest_of_the_epoch(mini: str) -> None:
     )
 
 
+def test_a_run_does_not_resume_with_a_changed_last_batch(mini: str) -> None:
+    loader = Loader(mini, drop_last=True, **OPTIONS)
+    next(iter(loader))
+    state = loader.state_dict()
+    assert next(iter(Loader(mini, last_batch="drop", resume=state, **OPTIONS))).batch_index == 1
+    kept = Loader(mini, **OPTIONS)
+    message = "last_batch differs: the state has 'drop', this loader has 'keep'.*remove \"last_batch\" from the state"
+    for resume in (lambda: Loader(mini, resume=state, **OPTIONS), lambda: kept.load_state_dict(state)):
+        with pytest.raises(ConfigError, match=message):
+            resume()
+    del state["last_batch"]
+    kept.load_state_dict(state)
+    assert next(iter(kept)).batch_index == 1
+
+
 def test_a_replay_repeats_first_batches_at_the_same_position(mini: str) -> None:
     loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
     first = rest(loader)

@@ -456,6 +456,9 @@ class Loader(_other_names.EarlierNames):
         self.batch_size = batch_size if batch_size or global_batch_size or has_own_sizes else 32
         #: Whether an incomplete last batch is dropped.
         self.drop_last = options["last_batch"] == "drop"
+        self._last_batch: str = options["last_batch"]
+        if resume is not None:
+            self._check_last_batch(resume)
         #: Whether host memory is page-locked.
         self.pin_memory = bool(pin_memory)
         #: Index of the CUDA device; None for host memory.
@@ -617,7 +620,17 @@ class Loader(_other_names.EarlierNames):
         load the dict. Ranks that have received the same number of batches have the same state.
         """
         state: dict[str, Any] = json.loads(self._core.checkpoint())
-        return state
+        return {**state, "last_batch": self._last_batch}
+
+    def _check_last_batch(self, state: Mapping[str, Any]) -> None:
+        """Raises an error if ``state`` is from a loader with a different ``last_batch``. A state of
+        a Rust program does not contain this option."""
+        saved = state.get("last_batch", self._last_batch)
+        if saved != self._last_batch:
+            raise ConfigError(
+                f"resume: last_batch differs: the state has {saved!r}, this loader has {self._last_batch!r}, so the "
+                'number of batches per epoch may differ; to accept the change, remove "last_batch" from the state'
+            )
 
     def set_mixture(self, proportions: Iterable[float], *, after_batches: int = 0) -> tuple[int, int]:
         """Changes the proportions of a mixture during the run, for example based on the losses.
@@ -704,15 +717,20 @@ class Loader(_other_names.EarlierNames):
         the saved run. With ``global_batch_size``, the number of ranks may also differ.
 
         Raises:
-            ConfigError: if the seed, the global batch size, the order, the augmentation or the
-                dataset differs, or if ``state`` is not a result of :meth:`state_dict`.
+            ConfigError: if the seed, the global batch size, ``last_batch``, the order, the
+                augmentation or the dataset differs, or if ``state`` is not a result of
+                :meth:`state_dict`.
             TypeError: if ``state`` is not a dict.
         """
-        self._core.resume(_options.state_text(state, "state"))
+        text = _options.state_text(state, "state")
+        self._check_last_batch(state)
+        self._core.resume(text)
 
     def _position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
         """Returns the epoch and the batch at which a run would continue from ``state``."""
-        self._core.check(_options.state_text(state, "state"))
+        text = _options.state_text(state, "state")
+        self._check_last_batch(state)
+        self._core.check(text)
         epoch, batch = int(state["epoch"]), int(state["batch"])
         return (epoch + 1, 0) if batch > 0 and batch == self._core.num_batches(epoch) else (epoch, batch)
 
