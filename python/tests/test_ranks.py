@@ -156,7 +156,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
 
 def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, tmp_path: Path) -> None:
     """With a different seed, dataset or position, a rank would take its share of a different
-    order."""
+    order. With a different number of batches, it would block the other ranks."""
     extra = tmp_path / "more" / Path(mini).name
     (extra / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():
@@ -189,7 +189,8 @@ def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, t
             logging.getLogger("warpfeed").addHandler(Warnings(logging.WARNING))
             more = os.path.join(argv[2], "more", os.path.basename(argv[1]))
             note(same=tried(shuffle=True, seed=3), again=tried(shuffle=True, seed=3), seed=tried(shuffle=True, seed=rank + 1),
-                 data=tried(more if rank else argv[1], shuffle=True, seed=3), subset=tried(subset=range(rank, 40 + rank)), before=len(logged),
+                 data=tried(more if rank else argv[1], shuffle=True, seed=3), subset=tried(subset=range(rank, 40 + rank)),
+                 last=tried(drop_last=bool(rank)), lengths=tried(sampler=lambda epoch: range(40 + 16 * rank)), before=len(logged),
                  own=tried(os.path.join(argv[2], f"rank{rank}")), logged=logged)
             dist.destroy_process_group()
         if __name__ == "__main__":
@@ -201,7 +202,8 @@ def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, t
     assert second.pop("before") == 0 and len(second["logged"]) == 1 and "began 'rank0'" in second["logged"][0]
     assert second["own"] == "no error" and set(first.values()) == {"no error"}
     assert second["same"] == second["again"] == "no error"
-    for name, word in (("seed", "seed (2 and 1)"), ("data", "samples (65 and 64)"), ("subset", "order")):
+    for name, word in (("seed", "seed (2 and 1)"), ("data", "samples (65 and 64)"), ("subset", "order"),
+                       ("last", "in: last_batch (drop and keep)."), ("lengths", "in: num_batches (4 and 3).")):
         assert word in second[name] and "rank 1 differs from the rank that began first" in second[name], second
 
 

@@ -584,12 +584,13 @@ class Loader(_other_names.EarlierNames):
         return self._core.begin(start)
 
     def _check_same_run(self, epoch: int) -> None:
-        """Compares the samples and the position with the rank that began first. Raises an error if
-        they differ."""
+        """Compares the samples, the batches and the position with the rank that began first. Raises
+        an error if they differ."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
-        run = {key: state[key] for key in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
-        _ranks.check_same(name, self.rank, self.world_size, {**run, "epoch": epoch})
+        keys = ("seed", "global_batch", "last_batch", "samples", "epoch_samples", "order", "probes", "batch")
+        run = {**{key: state[key] for key in keys}, "num_batches": self._core.num_batches(epoch), "epoch": epoch}
+        _ranks.check_same(name, self.rank, self.world_size, run)
 
     def _check_world(self) -> None:
         """Raises an error if ``torch.distributed`` has a different rank now."""
