@@ -97,6 +97,8 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"bach_size": 3}, TypeError, "no argument 'bach_size'; did you mean 'batch_size'"),
         ({"dtype": "int4"}, ValueError, "dtype='int4': expected one of 'u8'"),
         ({"layout": "chwn"}, ValueError, "layout='chwn'"),
+        ({"layout": "Nhwc"}, ValueError, "layout='Nhwc': expected one of 'channels_last', 'nhwc', 'nchw'"),
+        ({"dtype": "F16"}, ValueError, "dtype='F16': expected one of 'u8', 'f16'"),
         ({"output": "tf"}, ValueError, "output='tf'"),
         ({"device": "tpu"}, ValueError, "device='tpu'"),
         ({"normalize": "cifar"}, ValueError, "normalize='cifar'"),

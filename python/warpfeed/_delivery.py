@@ -47,7 +47,7 @@ class Delivery:
             )
             raise ConfigError(f"device={device!r}: output='numpy' {reason}; use output='torch' or 'dlpack'")
         name = str(("channels_last" if output == "torch" else "nhwc") if layout is None else layout)
-        self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
+        self._layout = _LAYOUTS.get(name.removeprefix("torch."))
         if self._layout is None:
             raise ConfigError(
                 f"layout={layout!r}: expected one of 'channels_last', 'nhwc', 'nchw', or a torch memory format"
