@@ -401,6 +401,11 @@ def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) 
     assert contents(joined) == contents(Loader(mini, **{**OPTIONS, "augment": Augment.resize(8, 8)}))
     small = warpfeed.pack(mini, tmp_path / "raw.lmdb", raw=(32, 40))
     assert small["raw"] == 64
+    listed = warpfeed.pack(mini, tmp_path / "listed.lmdb", raw=[32, 40])
+    assert listed["bytes_out"] == small["bytes_out"]
+    for wrong in ([32], (32, 40, 3), "32"):
+        with pytest.raises(TypeError, match="raw=.*: expected "):
+            warpfeed.pack(mini, tmp_path / "x.lmdb", raw=wrong)
     for invalid in [{"recode": "best"}, {"raw": 32, "quality": 90}, {"recode": "keep_bytes", "quality": 90}]:
         with pytest.raises(ValueError):
             warpfeed.pack(mini, tmp_path / "x.lmdb", **invalid)

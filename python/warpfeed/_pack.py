@@ -22,7 +22,7 @@ def pack(
     frames: bool = False,
     quality: int | None = None,
     max_side: int | None = None,
-    raw: int | tuple[int, int] | None = None,
+    raw: int | tuple[int, int] | list[int] | None = None,
     images: Iterable[str] | None = None,
     convert_to_u8: bool = False,
     background: tuple[int, int, int] | None = None,
@@ -122,7 +122,7 @@ def pack(
             "raw, and raw excludes quality and max_side; leave out the options that contradict each other"
         )
     if raw is not None:
-        method: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
+        method: tuple[str, int | None, int | None] = ("raw", *_raw_size(raw))
     elif quality is not None:
         method = ("quality", quality, max_side)
     elif max_side is not None:
@@ -144,6 +144,15 @@ def pack(
         part_index, parts = part
         options["part"] = _warpfeed.part_from_env(parts) if part_index == "auto" else (part_index, parts)
     return _warpfeed.pack(data, os.fspath(target), options, progress)
+
+
+def _raw_size(raw: Any) -> tuple[int, int | None]:
+    """Returns the length of the shorter side and None, or (height, width)."""
+    if not isinstance(raw, (tuple, list)):
+        return _options.integer("raw", raw), None
+    if len(raw) != 2:
+        raise TypeError(f"raw={raw!r}: expected the length of the shorter side, or (height, width)")
+    return _options.integer("raw", raw[0]), _options.integer("raw", raw[1])
 
 
 def merge(target: _options.Path, *, force: bool = False, skip_checksums: bool = False) -> dict[str, Any]:
