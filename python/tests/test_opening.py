@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import warpfeed
 from conftest import bmp
@@ -76,9 +77,14 @@ def test_one_of_several_datasets_may_use_an_opening_option(folder: Path, tmp_pat
 
 def test_opening_a_flat_folder_without_labels_fails(folder: Path) -> None:
     flat = folder / "cat"
-    for options in ({}, {"soft_labels": (2, 0.1)}):
-        with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or drop_field="):
-            Loader(flat, augment=PIXELS, **options)
+    with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or drop_field="):
+        Loader(flat, augment=PIXELS)
+    # `drop_field` and `soft_labels` contradict each other.
+    with pytest.raises(ConfigError, match="leave soft_labels out, or pass unlabeled=True") as error:
+        Loader(flat, augment=PIXELS, soft_labels=(2, 0.1))
+    assert "drop_field" not in str(error.value)
+    with Loader(flat, augment=PIXELS, soft_labels=(2, 0.1), unlabeled=True) as loader:
+        assert np.allclose(next(iter(loader))["soft_label"], 0.05)
     with Loader(flat, augment=PIXELS, unlabeled=True) as loader:
         assert [labels.tolist() for _, labels in loader] == [[-1]]
     with Loader(flat, augment=PIXELS, drop_field="label") as loader:

@@ -517,10 +517,13 @@ class Loader(_other_names.EarlierNames):
         needs_label = (is_pair or self._needs_label) and not unlabeled and "label" not in dropped_fields
         if needs_label and self._core.lacks_labels():
             self.close()
-            raise ConfigError(
-                f"{data}: images in one folder have no labels; pass unlabeled=True to read them as -1, or "
-                "drop_field=['label'] to leave them out"
-            )
+            advice = "pass unlabeled=True to read them as -1, or drop_field=['label'] to leave them out"
+            if soft_labels is not None:
+                advice = (
+                    "leave soft_labels out, or pass unlabeled=True to read them as -1, which makes each row of "
+                    "soft_label contain only the smoothing"
+                )
+            raise ConfigError(f"{data}: images in one folder have no labels; {advice}")
         subset = options["subset"].values if "subset" in options else None
         self._selection = SampleSelection(subset, self._core.source_len())
         self._own_attributes = frozenset(vars(self)) - subclass_attributes
