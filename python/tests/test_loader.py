@@ -71,13 +71,16 @@ def test_a_replay_repeats_first_batches_at_the_same_position(mini: str) -> None:
             loader.replay(n)
 
 
-def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None:
+def test_workers_decode_host_batches(packed: str) -> None:
     expected = contents(Loader(packed, shuffle=True, seed=3, **OPTIONS))
-    for decode_on in ["cpu", "gpu", "auto"]:
+    for decode_on in ["cpu", "auto"]:
         loader = Loader(packed, shuffle=True, seed=3, decode_on=decode_on, **OPTIONS)
         assert contents(loader) == expected and loader.stats()["images_sent_to_device"] == 0
     with pytest.raises(ValueError, match="decode_on='cuda': expected one of 'cpu', 'gpu', 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
+    for device in [{}, {"device": "cpu"}]:
+        with pytest.raises(ConfigError, match="decode_on='gpu' has no effect on host batches; pass device='cuda'"):
+            Loader(packed, decode_on="gpu", **device, **OPTIONS)
     with pytest.raises(WarpfeedError, match=r"decode_share=2: expected a fraction of the device's time, from 0 to 1"):
         Loader(packed, decode_share=2, **OPTIONS)
 

@@ -226,7 +226,7 @@ class Loader(_other_names.EarlierNames):
         decode_on: where the JPEGs of device batches are decoded: ``"cpu"`` (the default), ``"gpu"``
             or ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device only for
             images that the workers have no time to decode. The device decodes packed files faster
-            than others. This option has no effect on host batches.
+            than others. The workers decode host batches, so ``"gpu"`` requires ``device``.
         decode_share: maximum fraction of the device's time that decoding may take, from 0 to 1; 1
             by default.
 
@@ -485,6 +485,11 @@ class Loader(_other_names.EarlierNames):
             raise ConfigError(
                 f"cache_format={cache_format!r} has no effect without cache_decoded=BYTES, the maximum size of the "
                 "cache; set cache_decoded, or leave cache_format out"
+            )
+        if decode_on == "gpu" and delivery.device is None:
+            raise ConfigError(
+                "decode_on='gpu' has no effect on host batches; pass device='cuda' for batches on a GPU, or leave "
+                "decode_on out"
             )
         if image_transform_processes is not None and image_transform is None:
             raise ConfigError(
