@@ -361,6 +361,11 @@ def test_stats_verdict_plan_and_trace_describe_a_run(packed: str, tmp_path: Path
     assert json.loads((tmp_path / "t.json").read_text())
 
 
+def test_the_help_of_stats_describes_all_keys(mini: str) -> None:
+    with Loader(mini, augment=Augment.train(32), output="numpy") as loader:
+        assert not [key for key in loader.stats() if f"``{key}``" not in (warpfeed.Stats.__doc__ or "")]
+
+
 def test_warnings_are_logged_before_the_error_that_they_explain(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.csv"
     path.write_text("age,caption\n1,a\n2\n")

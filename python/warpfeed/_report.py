@@ -26,24 +26,47 @@ class Report(dict[str, Any]):
 
 
 class Stats(Report):
-    """The statistics of a loader or a decoder. Times are in seconds.
+    """The statistics of a loader or a decoder. Times are in seconds, and sizes in bytes.
 
     - ``batches`` and ``samples``: the numbers of delivered batches and samples. ``epochs`` is the
       number of epochs that delivered at least one batch, and ``seconds`` is the time within epochs.
-    - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
-      device's stream waited for batches.
+      ``uptime_seconds`` is the time since the loader was opened.
+    - ``waited_seconds``: the time that the host waited for batches, of which ``start_wait_seconds``
+      was for the first batches of epochs.
     - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a
-      stage for each field that requires computation, such as masks and boxes. ``step`` is the time
-      from receiving a batch to requesting the next batch. Every stage has ``count`` and
-      ``seconds``.
+      stage for each field that requires computation, such as masks and boxes. ``readahead`` is the
+      stage of separate threads that read ahead, or None. Every stage has ``count``, ``seconds``,
+      ``bytes``, ``p50_seconds`` and ``p99_seconds``.
+    - ``wait``, ``step`` and ``slot_wait``, in the form of a stage: waits of the host for batches,
+      the time from receiving a batch to requesting the next batch, and waits of the loader for a
+      free batch buffer. ``straggler_wait`` has the waits for a single batch while all later batches
+      were complete.
+    - ``copy``, ``convert``, ``device_decode`` and ``stall``, on the device's clock: copies to the
+      device, conversions, decoding, and waits of the program's stream for batches. They are None
+      for host batches.
     - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads, prefetched
-      batches and batch buffers.
+      batches and batch buffers. ``max_prefetch`` and ``allocated_slots`` are the maximum of an
+      automatic ``prefetch`` and the number of allocated buffers. ``cores`` is the number of cores
+      that the process may use.
+    - ``worker_seconds`` and ``delayed_seconds``: the total time of the workers within epochs, and
+      the time in which workers were runnable but not running.
+    - ``ready_histogram``: entry n is the number of requests for a batch while n batches were ready.
+    - ``prepared_samples`` and ``bytes_read``: the number of samples that the workers prepared, and
+      the size of their stored fields.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
     - ``decoded_cache``: hits, misses, images and bytes of the cache of decoded images, or None.
+    - ``network``: requests to an object store, or None.
+    - ``process``: the process's counters in the operating system.
     - ``damaged_images``, ``read_retries`` and ``slowest``: the number of damaged images, the number
       of repeated reads, and the slowest samples.
+    - ``jpegs_without_restart_markers``: the number of JPEGs that packing would make faster to crop.
+    - ``images_sent_to_device``, ``device_full_images`` and ``device_failed_samples``: the numbers of
+      images that workers sent to the device, of images that they decoded because the batch had no
+      device memory left, and of samples that the device could not decode.
+    - ``timeline``: the run in equal intervals.
+    - ``options``: the call that creates the loader. ``on_request`` is True for a decoder.
 
-    The page "Finding where the time goes" in the documentation lists all keys. For an experiment
+    The page "Finding where the time goes" in the documentation lists these keys. For an experiment
     tracker, :meth:`flat` returns only the numbers.
     """
 
