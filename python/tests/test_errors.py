@@ -100,6 +100,7 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"layout": "Nhwc"}, ValueError, "layout='Nhwc': expected one of 'channels_last', 'nhwc', 'nchw'"),
         ({"dtype": "F16"}, ValueError, "dtype='F16': expected one of 'u8', 'f16'"),
         ({"output": "tf"}, ValueError, "output='tf'"),
+        ({"trace": ("t.json", (1, 2))}, TypeError, "trace=.*: expected a path, or .path, .wait, warmup, active, repeat"),
         ({"device": "tpu"}, ValueError, "device='tpu'"),
         ({"normalize": "cifar"}, ValueError, "normalize='cifar'"),
         ({"normalize": "imagenet", "dtype": "u8"}, WarpfeedError, "normalize needs dtype f32, f16 or bf16"),

@@ -50,6 +50,9 @@ def test_merged_parts_equal_a_dataset_packed_at_once(mini: str, tmp_path: Path) 
     for invalid, words in [((3, 3), "part 3 of 3"), ("auto", "SLURM_ARRAY_TASK_ID")]:
         with pytest.raises(ConfigError, match=words):
             warpfeed.pack(mini, tmp_path / "y.tar", part=invalid, **OPTIONS)  # type: ignore[arg-type]
+    for wrong in (1, (0, 2, 3), "1/3"):
+        with pytest.raises(TypeError, match="part=.*: expected \\(i, n\\), \\('auto', n\\) or 'auto'"):
+            warpfeed.pack(mini, tmp_path / "y.tar", part=wrong, **OPTIONS)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="shard_size=bytes or shard_samples=samples"):
         warpfeed.pack(mini, tmp_path / "y.tar", part=(0, 2))
 

@@ -305,8 +305,8 @@ def _trace(trace: Any) -> tuple[Any, tuple[int, ...]]:
     if isinstance(trace, (str, os.PathLike)):
         return trace, (1, 1, 3, 1)
     try:
-        path, windows = trace
-        return os.fspath(path), tuple(int(n) for n in windows)
+        path, (wait, warmup, active, repeat) = trace
+        return os.fspath(path), (int(wait), int(warmup), int(active), int(repeat))
     except (TypeError, ValueError):
         raise TypeError(f"trace={trace!r}: expected a path, or (path, (wait, warmup, active, repeat))") from None
 

@@ -141,6 +141,8 @@ def pack(
     if part == "auto":
         options["part"] = _warpfeed.part_from_env(None)
     elif part is not None:
+        if not isinstance(part, (tuple, list)) or len(part) != 2:
+            raise TypeError(f"part={part!r}: expected (i, n), ('auto', n) or 'auto'")
         part_index, parts = part
         options["part"] = _warpfeed.part_from_env(parts) if part_index == "auto" else (part_index, parts)
     return _warpfeed.pack(data, os.fspath(target), options, progress)
