@@ -176,25 +176,32 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<
 }
 
 /// Reads `file` to its end, writes the bytes to `scratch` at offset `from`, and returns the offset
-/// in `scratch` at which the bytes end.
+/// in `scratch` at which the bytes end. Fails if the file exceeds [`MAX_FILE`] bytes.
 ///
 /// `scratch` never shrinks, so bytes have to be zeroed only when it grows. Unlike
 /// `File::read_to_end`, this function does not need two system calls to determine the file size.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
+    read_up_to(file, scratch, from, MAX_FILE as usize)
+}
+
+fn read_up_to(file: &mut File, scratch: &mut Vec<u8>, from: usize, max_bytes: usize) -> Result<usize> {
+    // One byte more than the limit shows that the file is too large.
+    let max_len = from.saturating_add(max_bytes).saturating_add(1);
     let mut len = from;
     loop {
+        if len == max_len {
+            return Err(too_large(max_bytes as u64));
+        }
         if len == scratch.len() {
-            if (len - from) as u64 >= MAX_FILE {
-                return Err(too_large(MAX_FILE));
-            }
             if len > from && BUDGET.get().is_some_and(|budget| (len - from) as u64 > budget.remaining) {
                 break;
             }
-            let new_len = (2 * len).max(FIRST_READ_BYTES);
+            let new_len = len.saturating_mul(2).max(FIRST_READ_BYTES).min(max_len);
             scratch.try_reserve(new_len - len).map_err(|_| no_memory(new_len as u64))?;
             scratch.resize(new_len, 0);
         }
-        match file.read(&mut scratch[len..]) {
+        let end = scratch.len().min(max_len);
+        match file.read(&mut scratch[len..end]) {
             Ok(0) => break,
             Ok(n) => len += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -227,6 +234,23 @@ mod tests {
         assert_eq!(open(folder.path()).unwrap_err().to_string(), "a folder, not a regular file");
         std::fs::write(&path, b"\xff").unwrap();
         assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_size_limit_does_not_depend_on_the_buffer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "12345").unwrap();
+        for (buffer_len, from) in [(0, 0), (3, 0), (5, 0), (100, 0), (3, 3), (5, 3), (8, 3), (100, 3)] {
+            let read = |max_bytes| {
+                let mut scratch = vec![7; buffer_len];
+                let end = read_up_to(&mut open(&path).unwrap(), &mut scratch, from, max_bytes)?;
+                Ok::<_, Error>(scratch[from..end].to_vec())
+            };
+            assert_eq!(read(5).unwrap(), b"12345", "a buffer of {buffer_len} bytes, read from {from}");
+            let e = read(4).unwrap_err().to_string();
+            assert_eq!(e, "the file exceeds the limit of 4 bytes", "a buffer of {buffer_len} bytes, read from {from}");
+        }
     }
 
     #[test]
