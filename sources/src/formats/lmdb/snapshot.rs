@@ -52,6 +52,8 @@ pub(super) struct Snapshot {
     /// The transactions: one per core, but at least 2 and at most 64, or fewer if the lock file has
     /// no free reader slots. Threads are assigned to slots in turn, and may share a slot.
     slots: Vec<Mutex<Slot>>,
+    /// Number of the last commit that the transactions see.
+    commit: usize,
     database: Database,
     path: PathBuf,
     /// Declared last, so that the slots are dropped first (invariant 2).
@@ -82,8 +84,8 @@ impl Snapshot {
             // then outlives them (invariant 2). `SharedEnvironment` keeps the environment at a
             // fixed address in an `Arc`.
             match unsafe { begin_transactions(env) } {
-                Ok(Some(slots)) => {
-                    return Ok(Snapshot { slots, database, path: path.to_owned(), environment });
+                Ok(Some((slots, commit))) => {
+                    return Ok(Snapshot { slots, commit, database, path: path.to_owned(), environment });
                 }
                 Ok(None) => is_outgrown = false,
                 Err(lmdb::Error::MapResized) => is_outgrown = true,
@@ -131,7 +133,12 @@ impl Snapshot {
         named_databases.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
-    /// Returns the transaction number of the last commit by any process.
+    /// Returns the number of the last commit that this snapshot contains.
+    pub(super) fn commit(&self) -> usize {
+        self.commit
+    }
+
+    /// Returns the number of the last commit by any process, which may be later than the snapshot.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
@@ -146,14 +153,15 @@ impl Snapshot {
     }
 }
 
-/// Begins transactions that all see the same state of the database. Returns `None` if another
-/// process committed in the meantime.
+/// Begins transactions that all see the same state of the database, and returns them with the
+/// number of the last commit that they see. Returns `None` if another process committed in the
+/// meantime.
 ///
 /// # Safety
 /// `env` must stay open, and must not move, for as long as the returned slots live.
-unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
+unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<(Vec<Mutex<Slot>>, usize)>> {
     let slot_count = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
-    let first_commit = env.info()?.last_txnid();
+    let commit = env.info()?.last_txnid();
     let mut slots = Vec::new();
     while slots.len() < slot_count {
         match env.begin_ro_txn() {
@@ -168,7 +176,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Err(e) => return Err(e),
         }
     }
-    Ok((env.info()?.last_txnid() == first_commit).then_some(slots))
+    Ok((env.info()?.last_txnid() == commit).then_some((slots, commit)))
 }
 
 /// An open file, with handles of its databases. All handles are opened up front, because
@@ -390,5 +398,34 @@ pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lmdb::WriteFlags;
+
+    use super::*;
+
+    #[test]
+    fn later_commits_do_not_change_the_number_of_a_snapshot() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = lmdb::Environment::new().open(folder.path()).unwrap();
+        let database = writer.open_db(None).unwrap();
+        let commit = |key: &str| {
+            let mut txn = writer.begin_rw_txn().unwrap();
+            txn.put(database, &key, &"value", WriteFlags::empty()).unwrap();
+            txn.commit().unwrap();
+        };
+        commit("0");
+        let first = Snapshot::open(folder.path(), None).unwrap();
+        let number = first.commit();
+        assert_eq!(first.last_commit().unwrap(), number);
+        commit("1");
+        assert_eq!((first.commit(), first.last_commit().unwrap()), (number, number + 1));
+        assert!(first.get(b"1").unwrap().is_none());
+        let second = Snapshot::open(folder.path(), None).unwrap();
+        assert_eq!(second.commit(), number + 1);
+        assert!(second.get(b"1").unwrap().is_some());
     }
 }

@@ -100,8 +100,6 @@ pub struct Lmdb {
     /// `path` itself, or `data.mdb` in the folder at `path`.
     data_path: PathBuf,
     identity: Identity,
-    /// Transaction number of the last commit to the database on opening.
-    commit: usize,
     growth_limit: Option<u64>,
     /// Growth of the file in bytes when the last warning was logged, or 0 before the first warning.
     warned_growth: AtomicU64,
@@ -180,7 +178,6 @@ impl Lmdb {
         let data_path = if file::exists(&folder)? { folder } else { path.to_owned() };
         let identity = Identity::of(&std::fs::metadata(&data_path).map_err(|e| Error::io(&data_path, &e))?);
         let snapshot = Snapshot::open(path, name)?;
-        let commit = snapshot.last_commit()?;
         let keys = Keys::detect(&snapshot).map_err(|e| e.at_path(path))?;
         if keys.len() == 0 {
             return Err(Error::in_source("lmdb database contains no samples").at_path(path));
@@ -200,7 +197,6 @@ impl Lmdb {
             path: path.to_owned(),
             data_path,
             identity,
-            commit,
             growth_limit: None,
             warned_growth: AtomicU64::new(0),
         })
@@ -306,7 +302,7 @@ impl Lmdb {
     fn check_growth(&self, len: u64) -> Result<()> {
         let growth = len.saturating_sub(self.identity.len());
         let message = || {
-            let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
+            let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.snapshot.commit()));
             format!(
                 "the file has grown by {growth} bytes in {} since it was opened; its writer cannot reuse \
                  freed pages while the file is open",
@@ -405,7 +401,7 @@ impl Source for Lmdb {
     /// Hashes the number of samples and the number of the last commit, but not the path, so that
     /// copies of a file have equal hashes.
     fn fingerprint(&self) -> Option<u64> {
-        Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
+        Some(Hash::default().number(self.len() as u64).number(self.snapshot.commit() as u64).end())
     }
 
     fn path(&self, _index: usize) -> Option<PathBuf> {
