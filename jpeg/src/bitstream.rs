@@ -154,8 +154,8 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Returns an upper bound, in bytes, on the memory that [`extract`](Bitstream::extract) allocates
-    /// in a new `Bitstream`, or 0 if the region is empty or not inside the image.
+    /// Returns an upper bound, in bytes, on the memory that [`extract`](Bitstream::extract)
+    /// allocates in a new `Bitstream`, or 0 if the region is empty or not inside the image.
     pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         if !region.is_within(jpeg.size()) {
@@ -207,18 +207,18 @@ impl Bitstream {
             return None;
         }
         let interval = match header.restart_interval {
-            0 => layout.mcus.0 * layout.mcus.1,
+            0 => layout.mcus_per_row * layout.mcu_rows,
             interval => interval,
         };
         self.quant.clear();
         for component in frame.components() {
-            self.quant.push(header.quant(bytes, component.quant)?);
+            self.quant.push(header.quant(bytes, component.quant_index)?);
         }
         self.tables.clear();
         let mut table_indices = ArrayVec::<(u32, u32), MAX_COMPONENTS>::new();
         for component in scan.components() {
-            let dc = self.add_table(header.huffman(bytes, false, component.dc).ok()?, false)?;
-            let ac = self.add_table(header.huffman(bytes, true, component.ac).ok()?, true)?;
+            let dc = self.add_table(header.huffman(bytes, false, component.dc_table).ok()?, false)?;
+            let ac = self.add_table(header.huffman(bytes, true, component.ac_table).ok()?, true)?;
             table_indices.push((dc, ac));
         }
         let max_blocks = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
@@ -233,7 +233,7 @@ impl Bitstream {
             segments::count_needed(layout, &window, header.restart_interval).checked_mul(SEGMENT_ENTRY_BYTES)?;
         let free_bytes = limit.checked_sub(self.entries_offset())?.checked_sub(entry_bytes)?;
         segments::list_needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
-        let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
+        let lengths = header.lengths(bytes, layout.mcus_per_row * layout.mcu_rows);
         self.collect(data, lengths, header.restart_interval > 0, free_bytes)?;
         self.stream_len = self.segments.last()?.bytes.end;
         if self.len() > limit {
@@ -295,7 +295,7 @@ impl Bitstream {
         Grid {
             segment_count: self.segments.len() as u32,
             max_segment_bytes: self.segments.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0) as u32,
-            mcus_per_row: layout.mcus.0,
+            mcus_per_row: layout.mcus_per_row,
             first_mcu: (window.columns.start, window.rows.start),
             needed_mcus: (window.columns.len() as u32, window.rows.len() as u32),
             blocks_per_mcu: layout.blocks_per_mcu,
@@ -307,18 +307,19 @@ impl Bitstream {
         }
     }
 
-    /// Returns the index of the Huffman table, and adds the table if it is new. Returns `None` if the
-    /// table is invalid, or if there are already [`MAX_TABLES`] of its class.
-    fn add_table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
-        let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
+    /// Returns the index of the Huffman table, and adds the table if it is new. Returns `None` if
+    /// the table is invalid, or if there are already [`MAX_TABLES`] of its class.
+    fn add_table(&mut self, spec: Spec, is_ac: bool) -> Option<u32> {
+        let existing =
+            self.tables.iter().position(|&(ref table_spec, is_table_ac)| is_table_ac == is_ac && *table_spec == spec);
         if let Some(existing) = existing {
             return Some(existing as u32);
         }
-        drop(spec.codes(ac).ok()?);
-        if self.tables.iter().filter(|(_, class)| *class == ac).count() == MAX_TABLES {
+        drop(spec.codes(is_ac).ok()?);
+        if self.tables.iter().filter(|&&(_, is_table_ac)| is_table_ac == is_ac).count() == MAX_TABLES {
             return None;
         }
-        self.tables.push((spec, ac));
+        self.tables.push((spec, is_ac));
         Some(self.tables.len() as u32 - 1)
     }
 
@@ -326,7 +327,7 @@ impl Bitstream {
     /// differences of at most 11 bits. The limit [`MAX_DC_SUM`] then allows a million blocks, or 67
     /// megapixels.
     fn max_dc_difference(&self) -> u64 {
-        let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
+        let sizes = self.tables.iter().filter(|(_, is_ac)| !is_ac).flat_map(|(spec, _)| spec.values());
         1 << sizes.copied().max().unwrap_or(0).min(15)
     }
 
@@ -389,7 +390,7 @@ mod tests {
         jpeg
     }
 
-    fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
+    fn extract(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
         let jpeg = Jpeg::open(jpeg).unwrap();
         let region = Rect::full(jpeg.size());
         let grid = stream.extract(&jpeg, region, limit);
@@ -408,9 +409,9 @@ mod tests {
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
         let limit = 100_000;
-        assert!(take(&mut stream, &jpeg, limit).is_none());
+        assert!(extract(&mut stream, &jpeg, limit).is_none());
         assert!(stream.memory() <= limit + 100, "{} bytes", stream.memory());
-        assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
+        assert!(extract(&mut stream, &jpeg, usize::MAX).is_some());
         stream.trim_to(1 << 20);
         assert_eq!(stream.memory(), 0);
     }
@@ -419,7 +420,7 @@ mod tests {
     fn devices_accept_large_images_without_restart_markers() {
         let mut jpeg = gray(2400, 0);
         assert!(
-            take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(),
+            extract(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(),
             "90,000 differences of 11 bits fit into 32-bit sums"
         );
         // The sum of 90,000 differences of 15 bits may not fit into 32 bits. The host reports such
@@ -428,7 +429,7 @@ mod tests {
         let last = table + 16 + jpeg[table..table + 16].iter().map(|&count| usize::from(count)).sum::<usize>() - 1;
         for (size, accepted) in [(14, true), (15, false)] {
             jpeg[last] = size;
-            assert_eq!(take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(), accepted, "{size} bits");
+            assert_eq!(extract(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(), accepted, "{size} bits");
         }
     }
 
@@ -437,7 +438,7 @@ mod tests {
         let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();
-        assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes after a complete JPEG are ignored");
+        assert!(extract(&mut stream, &jpeg, usize::MAX).is_some(), "bytes after a complete JPEG are ignored");
         assert!(stream.memory() <= INITIAL_CAPACITY + 100, "{} bytes", stream.memory());
     }
 
@@ -450,7 +451,7 @@ mod tests {
         let end = jpeg.len() - 2;
         jpeg.splice(end..end, std::iter::repeat_n(0x55, 530_000));
         let mut stream = Bitstream::default();
-        assert!(take(&mut stream, &jpeg, usize::MAX).is_none());
+        assert!(extract(&mut stream, &jpeg, usize::MAX).is_none());
         assert!(stream.memory() < 1 << 20, "{} bytes", stream.memory());
     }
 }

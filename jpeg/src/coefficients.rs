@@ -40,7 +40,7 @@ struct Fault {
 pub(crate) struct Plane {
     pub(crate) blocks_per_row: usize,
     pub(crate) block_rows: usize,
-    pub(crate) data: Vec<i16>,
+    pub(crate) coefficients: Vec<i16>,
     /// The quantization table of the component's first scan, in natural order.
     pub(crate) quant: [u16; 64],
     /// For each coefficient in zigzag order, how many of its low bits are still missing, or -1 if
@@ -50,12 +50,12 @@ pub(crate) struct Plane {
 
 impl Plane {
     fn new() -> Self {
-        Plane { blocks_per_row: 0, block_rows: 0, data: Vec::new(), quant: [0; 64], missing_bits: [-1; 64] }
+        Plane { blocks_per_row: 0, block_rows: 0, coefficients: Vec::new(), quant: [0; 64], missing_bits: [-1; 64] }
     }
 
     pub(crate) fn block(&self, x: usize, y: usize) -> &[i16; 64] {
         let offset = (y * self.blocks_per_row + x) * 64;
-        self.data[offset..offset + 64].try_into().expect("a block has 64 coefficients")
+        self.coefficients[offset..offset + 64].try_into().expect("a block has 64 coefficients")
     }
 }
 
@@ -67,15 +67,15 @@ impl Coefficients {
         &self.planes[..self.plane_count]
     }
 
-    pub(crate) fn shrink(&mut self, limit: usize) {
-        if self.memory() > limit {
+    pub(crate) fn trim_to(&mut self, max_bytes: usize) {
+        if self.memory() > max_bytes {
             self.planes.clear();
             self.plane_count = 0;
         }
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
+        self.planes.iter().map(|plane| plane.coefficients.capacity() * 2).sum()
     }
 
     /// Returns whether bits of the low frequencies are missing, as in an incomplete progressive
@@ -142,9 +142,10 @@ impl Coefficients {
     }
 
     fn allocate_planes(&mut self, frame: &Frame) -> Result<()> {
-        let (across, down) = frame.mcus();
-        let size_in_blocks =
-            |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
+        let (mcus_per_row, mcu_rows) = frame.mcus();
+        let size_in_blocks = |c: &super::header::Component| {
+            ((mcus_per_row * u32::from(c.h)) as usize, (mcu_rows * u32::from(c.v)) as usize)
+        };
         let largest = frame
             .components()
             .iter()
@@ -161,11 +162,11 @@ impl Coefficients {
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
             (plane.blocks_per_row, plane.block_rows) = size_in_blocks(component);
             let coefficients = plane.blocks_per_row * plane.block_rows * 64;
-            plane.data.clear();
-            if plane.data.capacity() < coefficients {
-                plane.data = Vec::new();
+            plane.coefficients.clear();
+            if plane.coefficients.capacity() < coefficients {
+                plane.coefficients = Vec::new();
             }
-            resize(&mut plane.data, coefficients, 0);
+            resize(&mut plane.coefficients, coefficients, 0);
             plane.missing_bits = [-1; 64];
         }
         Ok(())
@@ -181,9 +182,10 @@ impl Coefficients {
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
             if plane.missing_bits[0] < 0 {
-                let quant = frame.components()[usize::from(component.index)].quant;
-                let table = header.quant(bytes, quant);
-                plane.quant = table.ok_or_else(|| sos_error(format!("quantization table {quant} is not defined")))?;
+                let quant_index = frame.components()[usize::from(component.index)].quant_index;
+                let table = header.quant(bytes, quant_index);
+                plane.quant =
+                    table.ok_or_else(|| sos_error(format!("quantization table {quant_index} is not defined")))?;
             }
             match mode {
                 Mode::Sequential => plane.missing_bits = [0; 64],
@@ -196,11 +198,11 @@ impl Coefficients {
                 }
             }
             if mode.needs_dc() {
-                let spec = header.huffman(bytes, false, component.dc).map_err(sos_error)?;
+                let spec = header.huffman(bytes, false, component.dc_table).map_err(sos_error)?;
                 slot.0 = Some(Lookup::new(&spec, false).map_err(|e| sos_error(e.to_string()))?);
             }
             if mode.needs_ac() {
-                let spec = header.huffman(bytes, true, component.ac).map_err(sos_error)?;
+                let spec = header.huffman(bytes, true, component.ac_table).map_err(sos_error)?;
                 slot.1 = Some(Lookup::new(&spec, true).map_err(|e| sos_error(e.to_string()))?);
             }
         }
@@ -216,7 +218,7 @@ impl Coefficients {
         // In a scan of a single component, an MCU is one block, and the frame's padding blocks are
         // absent.
         let is_single_component = scan.components().len() == 1;
-        let (across, down) =
+        let (mcus_per_row, mcu_rows) =
             if is_single_component { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
             .components()
@@ -227,21 +229,21 @@ impl Coefficients {
         if !is_single_component && blocks > 10 {
             return Err(sos_error(format!("{blocks} blocks in an MCU; the limit is 10")));
         }
-        let mut state = ScanDecoder::new(bytes, scan.data_offset);
-        state.bits.fault_count += u32::from(is_disordered);
+        let mut decoder = ScanDecoder::new(bytes, scan.data_offset);
+        decoder.bits.fault_count += u32::from(is_disordered);
         let mut restart = 0;
-        for mcu in 0..across * down {
+        for mcu in 0..mcus_per_row * mcu_rows {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
-                state.restart(restart)?;
+                decoder.restart(restart)?;
                 restart = (restart + 1) & 7;
             }
-            if state.bits.is_starved {
+            if decoder.bits.is_starved {
                 if header.restart_interval == 0 {
                     break;
                 }
                 continue;
             }
-            let (x, y) = ((mcu % across) as usize, (mcu / across) as usize);
+            let (x, y) = ((mcu % mcus_per_row) as usize, (mcu / mcus_per_row) as usize);
             for (i, (component, (dc, ac))) in scan.components().iter().zip(&tables).enumerate() {
                 let plane = &mut self.planes[usize::from(component.index)];
                 let frame_component = frame.components()[usize::from(component.index)];
@@ -252,21 +254,26 @@ impl Coefficients {
                 };
                 for (row, column) in (0..v).flat_map(|row| (0..h).map(move |column| (row, column))) {
                     let offset = ((y * v + row) * plane.blocks_per_row + x * h + column) * 64;
-                    let block = (&mut plane.data[offset..offset + 64]).try_into().expect("a block has 64 coefficients");
-                    state.decode_block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
+                    let block =
+                        (&mut plane.coefficients[offset..offset + 64]).try_into().expect("a block has 64 coefficients");
+                    decoder.decode_block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
                 }
             }
-            if mcu + 1 == across * down {
-                state.bits.end_segment();
+            if mcu + 1 == mcus_per_row * mcu_rows {
+                decoder.bits.end_segment();
             }
-            if state.bits.fault_count > 0 && self.fault.is_none() {
-                self.fault = Some(Fault { scan: number, mcu, mcu_count: across * down });
+            if decoder.bits.fault_count > 0 && self.fault.is_none() {
+                self.fault = Some(Fault { scan: number, mcu, mcu_count: mcus_per_row * mcu_rows });
             }
-            if state.bits.is_past_end {
-                return Err(Error::new(format!("jpeg ends at byte {} in MCU {mcu} of {}", bytes.len(), across * down)));
+            if decoder.bits.is_past_end {
+                return Err(Error::new(format!(
+                    "jpeg ends at byte {} in MCU {mcu} of {}",
+                    bytes.len(),
+                    mcus_per_row * mcu_rows
+                )));
             }
         }
-        Ok(state.bits.position)
+        Ok(decoder.bits.position)
     }
 }
 
@@ -299,7 +306,7 @@ mod tests {
         for (actual, expected) in actual.planes().iter().zip(&expected) {
             for (y, row) in expected.data.chunks_exact(expected.width * 64).enumerate() {
                 let start = y * actual.blocks_per_row * 64;
-                assert!(actual.data[start..start + row.len()] == *row, "block row {y} differs");
+                assert!(actual.coefficients[start..start + row.len()] == *row, "block row {y} differs");
             }
         }
     }

@@ -5,15 +5,15 @@ use std::ops::Range;
 
 use crate::coefficients::{Coefficients, check_length};
 use crate::compact::CompactCoefficients;
-use crate::entropy::{KEPT_BYTES, Machine};
+use crate::entropy::{LaneDecoder, MAX_RETAINED_BYTES};
 use crate::error::{Error, Result, resize};
 use crate::jpeg::Jpeg;
 use crate::kernels::{Backend, Kernels};
-use crate::lane_image::{LaneImage, LanePiece, Refusal};
+use crate::lane_image::{BeginError, LaneImage, LanePiece};
 use crate::layout::{MAX_COMPONENTS, Window};
 use crate::orientation::Orientation;
 use crate::pixels::{Pixels, Rect};
-use crate::rows::{Blocks, Rows, View};
+use crate::rows::{Blocks, RenderContext, RowConverter};
 
 /// An image to decode with [`decode_group`](Decoder::decode_group).
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub struct Job<'a> {
     pub coefficients: Option<CompactCoefficients>,
     max_coefficient_bytes: usize,
     /// The buffer that receives the pixels, or `None` to write to `out`.
-    rows: Option<&'a mut [u8]>,
+    row_buffer: Option<&'a mut [u8]>,
 }
 
 impl<'a> Job<'a> {
     /// Creates a job to decode `region` of `jpeg` into `out`.
     #[inline]
     pub fn new(jpeg: &'a Jpeg<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { jpeg, region, out, result: Ok(()), coefficients: None, max_coefficient_bytes: 0, rows: None }
+        Job { jpeg, region, out, result: Ok(()), coefficients: None, max_coefficient_bytes: 0, row_buffer: None }
     }
 
     /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
@@ -54,7 +54,7 @@ impl<'a> Job<'a> {
 
     /// Returns the buffer for the pixels. [`ActiveImage::allocate_buffers`] must have been called.
     fn rgb(&mut self) -> &mut [u8] {
-        match &mut self.rows {
+        match &mut self.row_buffer {
             Some(rows) => rows,
             None => self.out.data_mut(),
         }
@@ -64,7 +64,7 @@ impl<'a> Job<'a> {
 /// A decoder for use by one thread. It reuses its memory for the next image.
 pub struct Decoder {
     backend: Backend,
-    machine: Machine,
+    lane_decoder: LaneDecoder,
     active_images: Vec<ActiveImage>,
     idle_images: Vec<ActiveImage>,
     /// For each busy lane, its job and its piece.
@@ -73,7 +73,7 @@ pub struct Decoder {
 }
 
 struct ActiveImage {
-    job: usize,
+    job_index: usize,
     lane_image: LaneImage,
     /// The pixels before the EXIF orientation is applied. Unused for an upright image.
     stored_rgb: Vec<u8>,
@@ -106,7 +106,7 @@ impl Decoder {
     pub(crate) fn with_backend(backend: Backend) -> Self {
         Decoder {
             backend,
-            machine: Machine::new(backend.entropy()),
+            lane_decoder: LaneDecoder::new(backend.entropy()),
             active_images: Vec::new(),
             idle_images: Vec::new(),
             lanes: Vec::new(),
@@ -142,7 +142,7 @@ impl Decoder {
     pub fn decode_rows(&mut self, jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
         assert_eq!(rows.len() as u64, region.size().area() * 3, "`rows` must have the size of {region:?}");
         let mut unused = Pixels::new();
-        let mut job = Job { rows: Some(rows), ..Job::new(jpeg, region, &mut unused) };
+        let mut job = Job { row_buffer: Some(rows), ..Job::new(jpeg, region, &mut unused) };
         self.decode_group(std::slice::from_mut(&mut job));
         job.result.is_ok()
     }
@@ -175,7 +175,7 @@ impl Decoder {
         }
         let mut next_job = 0;
         loop {
-            while self.machine.has_free_lane() {
+            while self.lane_decoder.has_free_lane() {
                 if self.start_lane() {
                     continue;
                 }
@@ -195,7 +195,7 @@ impl Decoder {
                 debug_assert!(self.active_images.is_empty() && next_job == jobs.len());
                 return;
             }
-            self.machine.run();
+            self.lane_decoder.run();
             self.finish_lanes(jobs);
         }
     }
@@ -213,7 +213,7 @@ impl Decoder {
         let coefficients = &mut self.plain.coefficients;
         let result = coefficients.decode(jpeg.bytes, &jpeg.header);
         let damage = result.map(|()| coefficients.damage());
-        coefficients.shrink(KEPT_BYTES);
+        coefficients.trim_to(MAX_RETAINED_BYTES);
         damage
     }
 
@@ -222,11 +222,11 @@ impl Decoder {
     /// their bytes remain allocated.
     pub fn trim_to(&mut self, max_bytes: usize) -> usize {
         let stored_bytes: usize = self.idle_images.iter().map(|image| image.stored_rgb.capacity()).sum();
-        let kept_bytes = self.plain.coefficients.memory() + stored_bytes;
-        if kept_bytes <= max_bytes {
-            return kept_bytes;
+        let retained_bytes = self.plain.coefficients.memory() + stored_bytes;
+        if retained_bytes <= max_bytes {
+            return retained_bytes;
         }
-        self.plain.coefficients.shrink(0);
+        self.plain.coefficients.trim_to(0);
         self.idle_images.iter_mut().for_each(|image| image.stored_rgb = Vec::new());
         0
     }
@@ -235,9 +235,9 @@ impl Decoder {
     /// piece that can be decoded now.
     fn start_lane(&mut self) -> bool {
         for image in self.active_images.iter_mut().filter(|image| !image.is_damaged) {
-            if let Some(lane_piece) = image.lane_image.start(&mut self.machine) {
+            if let Some(lane_piece) = image.lane_image.start_piece(&mut self.lane_decoder) {
                 image.busy_lanes += 1;
-                self.lanes.push((image.job, lane_piece));
+                self.lanes.push((image.job_index, lane_piece));
                 return true;
             }
         }
@@ -253,7 +253,7 @@ impl Decoder {
         let mut image = self.idle_images.pop().unwrap_or_else(ActiveImage::new);
         let orientation = jpeg.orientation();
         image.region = orientation.stored_region(job.region, jpeg.layout.size);
-        (image.job, image.orientation) = (index, orientation);
+        (image.job_index, image.orientation) = (index, orientation);
         (image.busy_lanes, image.is_damaged, image.is_done) = (0, false, false);
         if let Some(compact) = &jpeg.coefficients {
             self.plain.expand(self.backend, compact, &mut image, job);
@@ -263,20 +263,20 @@ impl Decoder {
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
         let begin_result = if jpeg.has_eoi {
-            image.lane_image.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
+            image.lane_image.begin(&mut self.lane_decoder, self.backend, jpeg, image.region, job.max_coefficient_bytes)
         } else {
-            Err(Refusal::Never)
+            Err(BeginError::NeedsPlainDecoder)
         };
         match begin_result {
             Ok(()) => {
                 image.allocate_buffers(job);
                 self.active_images.push(image);
             }
-            Err(Refusal::Later) => {
+            Err(BeginError::Busy) => {
                 self.idle_images.push(image);
                 return Ok(false);
             }
-            Err(Refusal::Never) => {
+            Err(BeginError::NeedsPlainDecoder) => {
                 job.result = self.decode_plain(&mut image, job);
                 self.idle_images.push(image);
             }
@@ -286,18 +286,22 @@ impl Decoder {
 
     fn finish_lanes(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
-            let Some(end_bit) = self.machine.finished_bit(lane) else { continue };
-            self.machine.stop(lane);
-            let (job, lane_piece) = self.lanes.swap_remove(lane);
-            let image = self.active_images.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
+            let Some(end_bit) = self.lane_decoder.finished_bit(lane) else { continue };
+            self.lane_decoder.stop_lane(lane);
+            let (job_index, lane_piece) = self.lanes.swap_remove(lane);
+            let image = self
+                .active_images
+                .iter_mut()
+                .find(|image| image.job_index == job_index)
+                .expect("a lane's image is in flight");
             image.busy_lanes -= 1;
-            if image.lane_image.finish(&mut self.machine, lane_piece, end_bit).is_none() {
+            if image.lane_image.finish_piece(&mut self.lane_decoder, lane_piece, end_bit).is_none() {
                 image.is_damaged = true;
             }
             if !image.is_damaged {
                 let (orientation, stored_rgb) = (image.orientation, &mut image.stored_rgb);
-                let rgb = if orientation.is_upright() { jobs[job].rgb() } else { stored_rgb };
-                image.is_done = image.lane_image.render(&self.machine, self.backend.kernels(), rgb);
+                let rgb = if orientation.is_upright() { jobs[job_index].rgb() } else { stored_rgb };
+                image.is_done = image.lane_image.render(&self.lane_decoder, self.backend.kernels(), rgb);
             }
         }
         for i in (0..self.active_images.len()).rev() {
@@ -307,8 +311,8 @@ impl Decoder {
             }
             let mut image = self.active_images.remove(i);
             let coefficients = image.lane_image.take_coefficients();
-            image.lane_image.end(&mut self.machine);
-            let job = &mut jobs[image.job];
+            image.lane_image.end(&mut self.lane_decoder);
+            let job = &mut jobs[image.job_index];
             job.result = if image.is_damaged {
                 self.decode_plain(&mut image, job)
             } else {
@@ -321,7 +325,7 @@ impl Decoder {
     }
 
     fn decode_plain(&mut self, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
-        match job.rows {
+        match job.row_buffer {
             None => self.plain.decode(self.backend, image, job),
             Some(_) => Err(Error::new("cannot decode rows separately: the jpeg is damaged or has an unusual format")),
         }
@@ -331,7 +335,7 @@ impl Decoder {
 impl ActiveImage {
     fn new() -> Self {
         ActiveImage {
-            job: 0,
+            job_index: 0,
             lane_image: LaneImage::default(),
             stored_rgb: Vec::new(),
             orientation: Orientation::default(),
@@ -343,7 +347,7 @@ impl ActiveImage {
     }
 
     fn allocate_buffers(&mut self, job: &mut Job<'_>) {
-        if job.rows.is_none() {
+        if job.row_buffer.is_none() {
             job.out.reset(job.region.size());
         }
         if !self.orientation.is_upright() {
@@ -365,7 +369,7 @@ impl ActiveImage {
 struct PlainDecoder {
     coefficients: Coefficients,
     expanded: Vec<i16>,
-    rows: Rows,
+    row_converter: RowConverter,
 }
 
 impl PlainDecoder {
@@ -375,23 +379,29 @@ impl PlainDecoder {
             let (planes, damage) = (self.coefficients.planes(), self.coefficients.damage());
             let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
             let max_coefficient_bytes = if damage.is_none() { job.max_coefficient_bytes } else { 0 };
-            render(backend, &mut self.rows, (image, job), (&mut self.coefficients, &quant), max_coefficient_bytes);
-            job.coefficients = self.rows.take_coefficients(&quant);
+            render(
+                backend,
+                &mut self.row_converter,
+                (image, job),
+                (&mut self.coefficients, &quant),
+                max_coefficient_bytes,
+            );
+            job.coefficients = self.row_converter.take_coefficients(&quant);
             job.out.set_damage(damage);
         }
-        self.coefficients.shrink(KEPT_BYTES);
+        self.coefficients.trim_to(MAX_RETAINED_BYTES);
         result
     }
 
     fn expand(&mut self, backend: Backend, compact: &CompactCoefficients, image: &mut ActiveImage, job: &mut Job<'_>) {
         let mut blocks = ExpandedBlocks { compact, kernels: backend.kernels(), row: &mut self.expanded };
-        render(backend, &mut self.rows, (image, job), (&mut blocks, &compact.quant), 0);
+        render(backend, &mut self.row_converter, (image, job), (&mut blocks, &compact.quant), 0);
     }
 }
 
 fn render<B: Blocks>(
     backend: Backend,
-    rows: &mut Rows,
+    row_converter: &mut RowConverter,
     (image, job): (&mut ActiveImage, &mut Job<'_>),
     (blocks, quant): (&mut B, &[[u16; 64]; MAX_COMPONENTS]),
     max_coefficient_bytes: usize,
@@ -400,21 +410,21 @@ fn render<B: Blocks>(
     let window = Window::new(layout, image.region);
     image.allocate_buffers(job);
     let rgb = if image.orientation.is_upright() { job.rgb() } else { &mut image.stored_rgb };
-    let view = View { kernels: backend.kernels(), layout, window: &window, quant };
-    rows.begin(layout, &window, max_coefficient_bytes);
+    let context = RenderContext { kernels: backend.kernels(), layout, window: &window, quant };
+    row_converter.begin(layout, &window, max_coefficient_bytes);
     for row in window.rows.clone() {
-        rows.convert_mcu_row(&view, row, blocks, rgb);
+        row_converter.convert_mcu_row(&context, row, blocks, rgb);
     }
     image.deliver(job);
 }
 
 impl Blocks for Coefficients {
-    const FROM_LANES: bool = false;
+    const IS_ZIGZAG: bool = false;
 
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let plane = &self.planes()[index];
         offsets.extend(columns.map(|column| (row * plane.blocks_per_row as u32 + column) * 64));
-        &plane.data
+        &plane.coefficients
     }
 }
 
@@ -426,7 +436,7 @@ struct ExpandedBlocks<'a> {
 }
 
 impl Blocks for ExpandedBlocks<'_> {
-    const FROM_LANES: bool = true;
+    const IS_ZIGZAG: bool = true;
 
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         offsets.extend((0..columns.len() as u32).map(|block| 64 * block));

@@ -29,7 +29,7 @@ pub(crate) struct Component {
     pub(crate) id: u8,
     pub(crate) h: u8,
     pub(crate) v: u8,
-    pub(crate) quant: u8,
+    pub(crate) quant_index: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +39,12 @@ pub(crate) struct Frame {
     /// Size in pixels before the EXIF orientation is applied. Not empty.
     pub(crate) size: Size,
     components: [Component; 4],
-    count: u8,
+    component_count: u8,
 }
 
 impl Frame {
     pub(crate) fn components(&self) -> &[Component] {
-        &self.components[..usize::from(self.count)]
+        &self.components[..usize::from(self.component_count)]
     }
 
     /// Returns whether each scan contains all coefficients of its blocks, as in baseline and
@@ -109,14 +109,14 @@ impl Frame {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ScanComponent {
     pub(crate) index: u8,
-    pub(crate) dc: u8,
-    pub(crate) ac: u8,
+    pub(crate) dc_table: u8,
+    pub(crate) ac_table: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scan {
     components: [ScanComponent; 4],
-    count: u8,
+    component_count: u8,
     /// First coefficient in zigzag order (Ss).
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
@@ -133,7 +133,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn components(&self) -> &[ScanComponent] {
-        &self.components[..usize::from(self.count)]
+        &self.components[..usize::from(self.component_count)]
     }
 }
 
@@ -144,9 +144,9 @@ pub(crate) struct Header {
     pub(crate) scan: Scan,
     /// For each index, the file offset of the most recent quantization table, which starts with its
     /// index byte.
-    quant: [Option<usize>; 4],
+    quant_offsets: [Option<usize>; 4],
     /// The file offset of the most recent Huffman table of each index, for DC and then for AC.
-    huffman: [[Option<usize>; 4]; 2],
+    huffman_offsets: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
     /// File offset and number of bytes of the [`Lengths`].
@@ -190,13 +190,13 @@ impl Header {
             precision: 0,
             size: Size::new(0, 0),
             components: Default::default(),
-            count: 0,
+            component_count: 0,
         };
         let mut header = Header {
             frame: empty,
             scan: Scan {
                 components: Default::default(),
-                count: 0,
+                component_count: 0,
                 start: 0,
                 end: 0,
                 high: 0,
@@ -204,8 +204,8 @@ impl Header {
                 offset: 0,
                 data_offset: 0,
             },
-            quant: [None; 4],
-            huffman: [[None; 4]; 2],
+            quant_offsets: [None; 4],
+            huffman_offsets: [[None; 4]; 2],
             restart_interval: 0,
             lengths: None,
             is_jfif: false,
@@ -226,7 +226,7 @@ impl Header {
 
     /// Returns a quantization table in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
-        let (&precision_and_index, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
+        let (&precision_and_index, values) = bytes.get(self.quant_offsets[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
         for (i, &natural) in NATURAL[..64].iter().enumerate() {
             table[usize::from(natural)] = if precision_and_index >> 4 == 1 {
@@ -240,13 +240,13 @@ impl Header {
 
     /// Returns a Huffman table. If the file does not define table 0 or 1, which is common in
     /// Motion-JPEG, returns the standard table.
-    pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
-        let class = if ac { "AC" } else { "DC" };
-        match self.huffman[usize::from(ac)][usize::from(index)] {
+    pub(crate) fn huffman(&self, bytes: &[u8], is_ac: bool, index: u8) -> Result<Spec, String> {
+        let class = if is_ac { "AC" } else { "DC" };
+        match self.huffman_offsets[usize::from(is_ac)][usize::from(index)] {
             Some(offset) => {
                 Spec::read(&bytes[offset + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
             }
-            None if index < 2 => Ok(Spec::standard(ac, index == 1)),
+            None if index < 2 => Ok(Spec::standard(is_ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),
         }
     }
@@ -282,7 +282,7 @@ impl Header {
                 0xc0..=0xcf if marker != 0xc8 && marker != 0xcc => self.read_frame(segment)?,
                 0xde => return Err(unsupported("a hierarchical JPEG")),
                 0xf7 => return Err(unsupported("a JPEG-LS file")),
-                0xdd => self.restart_interval = segment.expect_unread(2)?.u16()?.into(),
+                0xdd => self.restart_interval = segment.expect_unread(2)?.read_u16()?.into(),
                 0xda => {
                     self.read_scan(segment, next)?;
                     return Ok(true);
@@ -301,105 +301,110 @@ impl Header {
         }
     }
 
-    fn read_frame(&mut self, mut s: Segment<'_>) -> Result<()> {
-        if self.frame.count != 0 {
-            return Err(s.error("the file has a second frame header: expected one"));
+    fn read_frame(&mut self, mut segment: Segment<'_>) -> Result<()> {
+        if self.frame.component_count != 0 {
+            return Err(segment.error("the file has a second frame header: expected one"));
         }
-        let coding = match s.marker {
+        let coding = match segment.marker {
             0xc0 => Coding::Baseline,
             0xc1 => Coding::Extended,
             0xc2 => Coding::Progressive,
             other => Coding::Other(other),
         };
-        let (precision, height, width, count) = (s.u8()?, s.u16()?, s.u16()?, s.u8()?);
+        let (precision, height, width, count) =
+            (segment.read_u8()?, segment.read_u16()?, segment.read_u16()?, segment.read_u8()?);
         let size = Size::new(width.into(), height.into());
         if size.area() == 0 {
-            return Err(s.error(format!("the frame is empty: {width}x{height} pixels")));
+            return Err(segment.error(format!("the frame is empty: {width}x{height} pixels")));
         }
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("the frame has {count} components: expected 1 to 4")));
+            return Err(segment.error(format!("the frame has {count} components: expected 1 to 4")));
         }
-        let mut s = s.expect_unread(3 * usize::from(count))?;
+        let mut segment = segment.expect_unread(3 * usize::from(count))?;
         let mut components = [Component::default(); 4];
         for i in 0..usize::from(count) {
-            let (id, sampling, quant) = (s.u8()?, s.u8()?, s.u8()?);
+            let (id, sampling, quant_index) = (segment.read_u8()?, segment.read_u8()?, segment.read_u8()?);
             let (h, v) = (sampling >> 4, sampling & 15);
             if !(1..=4).contains(&h) || !(1..=4).contains(&v) {
-                return Err(s.error(format!("component {id} has sampling factors {h}x{v}: expected 1 to 4")));
+                return Err(segment.error(format!("component {id} has sampling factors {h}x{v}: expected 1 to 4")));
             }
-            if quant > 3 {
-                return Err(s.error(format!("component {id} uses quantization table {quant}: expected 0 to 3")));
+            if quant_index > 3 {
+                return Err(
+                    segment.error(format!("component {id} uses quantization table {quant_index}: expected 0 to 3"))
+                );
             }
             if components[..i].iter().any(|c| c.id == id) {
-                return Err(s.error(format!("component {id} occurs twice")));
+                return Err(segment.error(format!("component {id} occurs twice")));
             }
-            components[i] = Component { id, h, v, quant };
+            components[i] = Component { id, h, v, quant_index };
         }
-        self.frame = Frame { coding, precision, size, components, count };
+        self.frame = Frame { coding, precision, size, components, component_count: count };
         Ok(())
     }
 
-    fn read_scan(&mut self, mut s: Segment<'_>, data_offset: usize) -> Result<()> {
-        if self.frame.count == 0 {
-            return Err(s.error("the scan precedes the frame header"));
+    fn read_scan(&mut self, mut segment: Segment<'_>, data_offset: usize) -> Result<()> {
+        if self.frame.component_count == 0 {
+            return Err(segment.error("the scan precedes the frame header"));
         }
-        let count = s.u8()?;
+        let count = segment.read_u8()?;
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("the scan has {count} components: expected 1 to 4")));
+            return Err(segment.error(format!("the scan has {count} components: expected 1 to 4")));
         }
-        let mut s = s.expect_unread(2 * usize::from(count) + 3)?;
+        let mut segment = segment.expect_unread(2 * usize::from(count) + 3)?;
         let mut components = [ScanComponent::default(); 4];
         for i in 0..usize::from(count) {
-            let (id, tables) = (s.u8()?, s.u8()?);
+            let (id, tables) = (segment.read_u8()?, segment.read_u8()?);
             let Some(index) = self.frame.components().iter().position(|c| c.id == id) else {
-                return Err(s.error(format!("component {id} is not in the frame")));
+                return Err(segment.error(format!("component {id} is not in the frame")));
             };
             if components[..i].iter().any(|c| usize::from(c.index) == index) {
-                return Err(s.error(format!("component {id} occurs twice")));
+                return Err(segment.error(format!("component {id} occurs twice")));
             }
-            let (dc, ac) = (tables >> 4, tables & 15);
-            if dc > 3 || ac > 3 {
-                return Err(s.error(format!("component {id} uses Huffman tables {dc} and {ac}: expected 0 to 3")));
+            let (dc_table, ac_table) = (tables >> 4, tables & 15);
+            if dc_table > 3 || ac_table > 3 {
+                return Err(segment
+                    .error(format!("component {id} uses Huffman tables {dc_table} and {ac_table}: expected 0 to 3")));
             }
-            components[i] = ScanComponent { index: index as u8, dc, ac };
+            components[i] = ScanComponent { index: index as u8, dc_table, ac_table };
         }
-        let (start, end, approximation) = (s.u8()?, s.u8()?, s.u8()?);
+        let (start, end, approximation) = (segment.read_u8()?, segment.read_u8()?, segment.read_u8()?);
         let (high, low) = (approximation >> 4, approximation & 15);
-        self.scan = Scan { components, count, start, end, high, low, offset: s.offset, data_offset };
+        self.scan =
+            Scan { components, component_count: count, start, end, high, low, offset: segment.offset, data_offset };
         Ok(())
     }
 
-    fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
-        while !s.body.is_empty() {
-            let (position, precision_and_index) = (s.position(), s.u8()?);
+    fn read_quant(&mut self, mut segment: Segment<'_>) -> Result<()> {
+        while !segment.body.is_empty() {
+            let (position, precision_and_index) = (segment.position(), segment.read_u8()?);
             let (precision, index) = (precision_and_index >> 4, usize::from(precision_and_index & 15));
             if index > 3 || precision > 1 {
-                return Err(s.error(format!(
+                return Err(segment.error(format!(
                     "the table has index {index} and precision {precision}: expected 0 to 3 and 0 or 1"
                 )));
             }
-            s.take(if precision == 1 { 128 } else { 64 })?;
-            self.quant[index] = Some(position);
+            segment.read(if precision == 1 { 128 } else { 64 })?;
+            self.quant_offsets[index] = Some(position);
         }
         Ok(())
     }
 
-    fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
-        while !s.body.is_empty() {
-            let (position, class_and_index) = (s.position(), s.u8()?);
+    fn read_huffman(&mut self, mut segment: Segment<'_>) -> Result<()> {
+        while !segment.body.is_empty() {
+            let (position, class_and_index) = (segment.position(), segment.read_u8()?);
             let (class, index) = (class_and_index >> 4, usize::from(class_and_index & 15));
             if index > 3 || class > 1 {
                 return Err(
-                    s.error(format!("the table has index {index} and class {class}: expected 0 to 3 and 0 or 1"))
+                    segment.error(format!("the table has index {index} and class {class}: expected 0 to 3 and 0 or 1"))
                 );
             }
-            let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
+            let bits: [u8; 16] = segment.read(16)?.try_into().expect("16 bytes were read");
             let count = bits.iter().map(|&n| usize::from(n)).sum();
             if count > 256 {
-                return Err(s.error(format!("table {index} has {count} codes; the limit is 256")));
+                return Err(segment.error(format!("table {index} has {count} codes; the limit is 256")));
             }
-            s.take(count)?;
-            self.huffman[usize::from(class)][index] = Some(position);
+            segment.read(count)?;
+            self.huffman_offsets[usize::from(class)][index] = Some(position);
         }
         Ok(())
     }

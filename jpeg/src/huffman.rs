@@ -41,7 +41,7 @@ impl Spec {
     /// Returns the codes, shortest first. Fails if the lengths do not form a prefix code, if a code
     /// consists only of ones (reserved by T.81), or if a DC symbol exceeds 15, the size in bits of
     /// the largest difference.
-    pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
+    pub(crate) fn codes(&self, is_ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.counts.iter().enumerate() {
             next += u32::from(count);
@@ -50,7 +50,7 @@ impl Spec {
             }
             next <<= 1;
         }
-        if let Some(symbol) = self.values().iter().find(|&&symbol| !ac && symbol > 15) {
+        if let Some(symbol) = self.values().iter().find(|&&symbol| !is_ac && symbol > 15) {
             return Err(Error::new(format!("a DC Huffman table has the symbol {symbol}: expected at most 15")));
         }
         let lengths =
@@ -66,8 +66,8 @@ impl Spec {
     /// Returns a standard table from annex K.3 of T.81. Most encoders use these tables, and
     /// Motion-JPEG frames omit them. libjpeg-turbo therefore uses them if a file does not define
     /// tables 0 and 1.
-    pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
-        match (ac, chroma) {
+    pub(crate) fn standard(is_ac: bool, is_chroma: bool) -> Spec {
+        match (is_ac, is_chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
             (false, true) => Spec::new([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], &DC_SYMBOLS),
             (true, false) => Spec::new([0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d], &AC_LUMA_SYMBOLS),
@@ -108,9 +108,9 @@ pub struct Lookup {
     /// length is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT_BITS],
     /// For each length, the largest code plus one, or -1 if no code has this length.
-    limit: [i32; 17],
+    code_end: [i32; 17],
     /// For each length, the difference between a code and the index of its symbol.
-    offset: [i32; 17],
+    symbol_offset: [i32; 17],
     values: [u8; 256],
 }
 
@@ -119,15 +119,19 @@ impl Lookup {
     ///
     /// # Errors
     /// Same as [`Spec::codes`].
-    pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
-        let mut table =
-            Lookup { short: [(0, 0); 1 << SHORT_BITS], limit: [-1; 17], offset: [0; 17], values: spec.values };
-        for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
+    pub fn new(spec: &Spec, is_ac: bool) -> Result<Self> {
+        let mut table = Lookup {
+            short: [(0, 0); 1 << SHORT_BITS],
+            code_end: [-1; 17],
+            symbol_offset: [0; 17],
+            values: spec.values,
+        };
+        for (index, Code { code, length, symbol }) in spec.codes(is_ac)?.enumerate() {
             let (code, l) = (i32::from(code), usize::from(length));
-            if table.limit[l] < 0 {
-                table.offset[l] = index as i32 - code;
+            if table.code_end[l] < 0 {
+                table.symbol_offset[l] = index as i32 - code;
             }
-            table.limit[l] = code + 1;
+            table.code_end[l] = code + 1;
             if length <= SHORT_BITS {
                 let first = (code as usize) << (SHORT_BITS - length);
                 table.short[first..first + (1 << (SHORT_BITS - length))].fill((symbol, length));
@@ -146,7 +150,7 @@ impl Lookup {
         }
         (usize::from(SHORT_BITS) + 1..=16).find_map(|l| {
             let code = i32::from(window >> (16 - l));
-            (code < self.limit[l]).then(|| (self.values[(code + self.offset[l]) as usize & 255], l as u8))
+            (code < self.code_end[l]).then(|| (self.values[(code + self.symbol_offset[l]) as usize & 255], l as u8))
         })
     }
 }

@@ -133,7 +133,7 @@ impl<'a> Jpeg<'a> {
     /// rows.
     #[inline]
     pub fn is_divisible(&self) -> bool {
-        !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
+        !self.is_progressive() && (1..=self.layout.mcus_per_row).contains(&self.header.restart_interval)
     }
 
     /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding a
@@ -141,7 +141,7 @@ impl<'a> Jpeg<'a> {
     pub fn decode_cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().stored_region(region, size);
-        let mcus_per_row = self.layout.mcus.0.into();
+        let mcus_per_row = self.layout.mcus_per_row.into();
         let decoded_pixels = if self.coefficients.is_some() {
             0
         } else if self.header.frame.coding == Coding::Progressive {
@@ -156,8 +156,8 @@ impl<'a> Jpeg<'a> {
         decoded_pixels + region.size().area()
     }
 
-    /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels. In
-    /// practice, the estimate is an upper bound, except for damaged files.
+    /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.
+    /// In practice, the estimate is an upper bound, except for damaged files.
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, has_eoi, coefficients: compact } = self;
         let frame = &header.frame;
@@ -166,14 +166,17 @@ impl<'a> Jpeg<'a> {
         let data_bytes = bytes.len() as u64 * 5 / 4;
         let data_bytes = if compact.is_some() { 0 } else { data_bytes };
         let column_bytes = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
-        let (across, down) = frame.mcus();
+        let (mcus_per_row, mcu_rows) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
         // The plain decoder stores 64 coefficients of two bytes per block. Damaged files also need
         // this memory, but the header does not reveal the damage.
         let is_in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let is_lane_decodable = frame.coding != Coding::Progressive && is_in_order && blocks <= 10 && *has_eoi;
-        let coefficient_bytes =
-            if is_lane_decodable || compact.is_some() { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
+        let coefficient_bytes = if is_lane_decodable || compact.is_some() {
+            0
+        } else {
+            u64::from(mcus_per_row) * u64::from(mcu_rows) * blocks * 128
+        };
         pixel_bytes + data_bytes + column_bytes + coefficient_bytes
     }
 }

@@ -10,12 +10,12 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use super::compact::CompactCoefficients;
-use super::entropy::{Machine, Slot};
+use super::entropy::{LaneDecoder, Slot};
 use super::header::Coding;
 use super::jpeg::Jpeg;
 use super::kernels::{Backend, Kernels};
 use super::layout::{Layout, MAX_COMPONENTS, Window};
-use super::rows::{Blocks, Rows, View};
+use super::rows::{Blocks, RenderContext, RowConverter};
 use super::segments::{self, Segment};
 use crate::error::resize;
 use crate::pixels::Rect;
@@ -25,7 +25,7 @@ use crate::pixels::Rect;
 const BAND_BLOCKS: u32 = 2048;
 /// Like [`BAND_BLOCKS`], for an image with segments longer than an MCU row. The limit is lower
 /// because several such images are decoded at the same time.
-const PLAIN_BAND_BLOCKS: u32 = 128;
+const LONG_SEGMENT_BAND_BLOCKS: u32 = 128;
 /// Number of bands that are decoded at the same time. With two, lanes have work while the last
 /// pieces of a band are being decoded.
 const BANDS: usize = 2;
@@ -40,7 +40,7 @@ pub(crate) struct LaneImage {
     next_row: u32,
     next_segment: usize,
     cursor: Cursor,
-    rows: Rows,
+    row_converter: RowConverter,
 }
 
 struct Plan {
@@ -85,11 +85,11 @@ pub(crate) struct LanePiece {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum BeginError {
     /// Other images currently use too many links. The image can be decoded later.
-    Later,
+    Busy,
     /// The image is progressive, damaged or unusual, or memory ran out. It needs the plain decoder.
-    Never,
+    NeedsPlainDecoder,
 }
 
 /// Returns the initial size of the stream buffer. Segments contain `needed_mcus` of the image's
@@ -106,21 +106,21 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.components().len())
 }
 
-fn acquire_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
+fn acquire_pattern(lane_decoder: &mut LaneDecoder, jpeg: &Jpeg<'_>) -> Result<usize, BeginError> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MAX_COMPONENTS>::new();
     for component in header.scan.components() {
-        let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
-        let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
+        let dc = header.huffman(bytes, false, component.dc_table).map_err(|_| BeginError::NeedsPlainDecoder)?;
+        let ac = header.huffman(bytes, true, component.ac_table).map_err(|_| BeginError::NeedsPlainDecoder)?;
         tables.push((dc, ac));
     }
     let mut specs = ArrayVec::<_, 10>::new();
     for (component, (dc, ac)) in layout.components().iter().zip(&tables) {
         for _ in 0..component.h * component.v {
-            specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
+            specs.try_push((dc, ac)).map_err(|_| BeginError::NeedsPlainDecoder)?;
         }
     }
-    machine.acquire_pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)
+    lane_decoder.acquire_pattern(&specs).map_err(|_| BeginError::NeedsPlainDecoder)?.ok_or(BeginError::Busy)
 }
 
 impl LaneImage {
@@ -129,54 +129,54 @@ impl LaneImage {
     /// or 0 to store none.
     pub(crate) fn begin(
         &mut self,
-        machine: &mut Machine,
+        lane_decoder: &mut LaneDecoder,
         backend: Backend,
         jpeg: &Jpeg<'_>,
         region: Rect,
         max_coefficient_bytes: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), BeginError> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
         if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks_per_mcu > 10 {
-            return Err(Refusal::Never);
+            return Err(BeginError::NeedsPlainDecoder);
         }
         let mut quant = [[0; 64]; MAX_COMPONENTS];
         for (quant, component) in quant.iter_mut().zip(frame.components()) {
-            *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
+            *quant = header.quant(bytes, component.quant_index).ok_or(BeginError::NeedsPlainDecoder)?;
         }
         let window = Window::new(layout, region);
         let data = &bytes[scan.data_offset..];
         segments::list_needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
-            .ok_or(Refusal::Never)?;
+            .ok_or(BeginError::NeedsPlainDecoder)?;
 
         // Each piece of a band is followed by slack. A band contains at most one piece per
         // interval, plus one for a split segment.
-        let row_blocks = layout.mcus.0 * layout.blocks_per_mcu;
+        let row_blocks = layout.mcus_per_row * layout.blocks_per_mcu;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
-        let target_band_blocks = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
+        let target_band_blocks = if interval <= layout.mcus_per_row { BAND_BLOCKS } else { LONG_SEGMENT_BAND_BLOCKS };
         let band_rows = (target_band_blocks / row_blocks).clamp(1, window.rows.end);
-        let piece_count = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
-        let band_blocks = (band_rows * row_blocks) as usize + piece_count * Machine::blocks_to_reserve(0);
+        let piece_count = (band_rows * layout.mcus_per_row).div_ceil(interval) as usize + 1;
+        let band_blocks = (band_rows * row_blocks) as usize + piece_count * LaneDecoder::blocks_to_reserve(0);
 
-        let pattern = acquire_pattern(machine, jpeg)?;
-        let Some((slot, is_collected)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
-            machine.release(pattern);
-            return Err(Refusal::Never);
+        let pattern = acquire_pattern(lane_decoder, jpeg)?;
+        let Some((slot, is_collected)) = self.collect(lane_decoder, backend, jpeg, BANDS * band_blocks) else {
+            lane_decoder.release_pattern(pattern);
+            return Err(BeginError::NeedsPlainDecoder);
         };
         // A block takes at least two bits: one for its DC coefficient and one for its end. Without
         // this check, a few bytes could expand to a large image.
         let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks_per_mcu as usize;
         let is_valid = is_collected && self.segments.iter().all(has_enough_bytes);
-        self.rows.begin(layout, &window, if is_valid { max_coefficient_bytes } else { 0 });
-        self.next_row = self.segments[0].mcus.start / layout.mcus.0;
+        self.row_converter.begin(layout, &window, if is_valid { max_coefficient_bytes } else { 0 });
+        self.next_row = self.segments[0].mcus.start / layout.mcus_per_row;
         (self.oldest_band, self.filling_band, self.next_segment) = (0, 0, 0);
         for band in &mut self.bands {
             band.clear();
         }
         self.plan = Some(Plan { layout: layout.clone(), window, quant, pattern, slot, band_rows });
         if !is_valid {
-            self.end(machine);
-            return Err(Refusal::Never);
+            self.end(lane_decoder);
+            return Err(BeginError::NeedsPlainDecoder);
         }
         self.fill_band();
         Ok(())
@@ -186,20 +186,20 @@ impl LaneImage {
     /// the data could be read, or `None` if an allocation fails.
     fn collect(
         &mut self,
-        machine: &mut Machine,
+        lane_decoder: &mut LaneDecoder,
         backend: Backend,
         jpeg: &Jpeg<'_>,
         blocks: usize,
     ) -> Option<(Slot, bool)> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
-        let (data, mcus) = (&bytes[header.scan.data_offset..], layout.mcus.0 * layout.mcus.1);
+        let (data, mcus) = (&bytes[header.scan.data_offset..], layout.mcus_per_row * layout.mcu_rows);
         let interval = if header.restart_interval == 0 { mcus } else { header.restart_interval };
         let mut capacity = initial_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), mcus.into());
         loop {
-            let slot = machine.reserve(capacity, blocks)?;
-            let (lengths, stream) = (header.lengths(bytes, mcus), machine.stream(&slot));
+            let slot = lane_decoder.reserve_slot(capacity, blocks)?;
+            let (lengths, stream) = (header.lengths(bytes, mcus), lane_decoder.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
-                Err(segments::CollectError::BufferFull) if capacity < data.len() => machine.free(slot),
+                Err(segments::CollectError::BufferFull) if capacity < data.len() => lane_decoder.free_slot(slot),
                 result => return Some((slot, result.is_ok())),
             }
             capacity = capacity.saturating_mul(2).min(data.len());
@@ -207,23 +207,23 @@ impl LaneImage {
     }
 
     pub(crate) fn take_coefficients(&mut self) -> Option<CompactCoefficients> {
-        self.rows.take_coefficients(&self.plan.as_ref()?.quant)
+        self.row_converter.take_coefficients(&self.plan.as_ref()?.quant)
     }
 
-    /// Frees the image's memory in `machine`. None of the image's lanes may be busy.
-    pub(crate) fn end(&mut self, machine: &mut Machine) {
+    /// Frees the image's memory in `lane_decoder`. None of the image's lanes may be busy.
+    pub(crate) fn end(&mut self, lane_decoder: &mut LaneDecoder) {
         if let Some(plan) = self.plan.take() {
-            machine.release(plan.pattern);
-            machine.free(plan.slot);
+            lane_decoder.release_pattern(plan.pattern);
+            lane_decoder.free_slot(plan.slot);
         }
     }
 
     fn fill_band(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
-        let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks_per_mcu);
+        let (mcus_per_row, blocks) = (plan.layout.mcus_per_row, plan.layout.blocks_per_mcu);
         let band = &mut self.bands[self.filling_band];
         let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
-        let mcus = rows.start * across..rows.end * across;
+        let mcus = rows.start * mcus_per_row..rows.end * mcus_per_row;
         let columns = plan.window.columns.clone();
         let visible_rows = plan.window.rows.start.max(rows.start)..rows.end;
         band.clear();
@@ -243,21 +243,22 @@ impl LaneImage {
                 continue;
             }
             band.pieces.push(Piece { segment: i, first_mcu, mcu_count: end_mcu - first_mcu, first_block: block });
-            for row in (first_mcu / across).max(visible_rows.start)..=((end_mcu - 1) / across) {
-                let visible = (row * across + columns.start).max(first_mcu)..(row * across + columns.end).min(end_mcu);
+            for row in (first_mcu / mcus_per_row).max(visible_rows.start)..=((end_mcu - 1) / mcus_per_row) {
+                let visible = (row * mcus_per_row + columns.start).max(first_mcu)
+                    ..(row * mcus_per_row + columns.end).min(end_mcu);
                 for mcu in visible {
-                    let index =
-                        (row - rows.start) as usize * columns.len() + (mcu - row * across - columns.start) as usize;
+                    let index = (row - rows.start) as usize * columns.len()
+                        + (mcu - row * mcus_per_row - columns.start) as usize;
                     band.offsets[index] = ((block + ((mcu - first_mcu) * blocks) as usize) * 64) as u32;
                 }
             }
-            block += Machine::blocks_to_reserve(((end_mcu - first_mcu) * blocks) as usize);
+            block += LaneDecoder::blocks_to_reserve(((end_mcu - first_mcu) * blocks) as usize);
         }
         self.next_row = rows.end;
         band.rows = rows;
     }
 
-    pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<LanePiece> {
+    pub(crate) fn start_piece(&mut self, lane_decoder: &mut LaneDecoder) -> Option<LanePiece> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling_band].issued_pieces == self.bands[self.filling_band].pieces.len() {
             let next_band = (self.filling_band + 1) % BANDS;
@@ -280,7 +281,12 @@ impl LaneImage {
         } else {
             self.cursor
         };
-        machine.start(bit, piece.first_block, (piece.mcu_count * plan.layout.blocks_per_mcu) as usize, plan.pattern);
+        lane_decoder.start_lane(
+            bit,
+            piece.first_block,
+            (piece.mcu_count * plan.layout.blocks_per_mcu) as usize,
+            plan.pattern,
+        );
         self.bands[self.filling_band].issued_pieces += 1;
         Some(LanePiece { band: self.filling_band, piece: index, dc })
     }
@@ -288,7 +294,12 @@ impl LaneImage {
     /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged,
     /// that is, if the lane read past the end of its segment or at least a whole byte follows the
     /// last MCU.
-    pub(crate) fn finish(&mut self, machine: &mut Machine, lane_piece: LanePiece, bit: usize) -> Option<()> {
+    pub(crate) fn finish_piece(
+        &mut self,
+        lane_decoder: &mut LaneDecoder,
+        lane_piece: LanePiece,
+        bit: usize,
+    ) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[lane_piece.band];
         band.finished_pieces += 1;
@@ -305,7 +316,7 @@ impl LaneImage {
         for _ in 0..piece.mcu_count {
             for (dc, component) in dc.iter_mut().zip(plan.layout.components()) {
                 for _ in 0..component.h * component.v {
-                    let value = machine.dc(block);
+                    let value = lane_decoder.dc(block);
                     *dc = dc.wrapping_add(i32::from(*value));
                     *value = *dc as i16;
                     block += 1;
@@ -319,17 +330,17 @@ impl LaneImage {
     }
 
     /// Renders the bands that are decoded completely. Returns whether the image is complete.
-    pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
+    pub(crate) fn render(&mut self, lane_decoder: &LaneDecoder, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
-        let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
+        let context = RenderContext { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
         while !self.bands[self.oldest_band].pieces.is_empty() {
             let band = &mut self.bands[self.oldest_band];
             if band.finished_pieces < band.pieces.len() {
                 return false;
             }
-            let mut blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
+            let mut blocks = BandBlocks { plan, band, coefficients: lane_decoder.coefficients() };
             for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
-                self.rows.convert_mcu_row(&view, row, &mut blocks, rgb);
+                self.row_converter.convert_mcu_row(&context, row, &mut blocks, rgb);
             }
             let end_row = band.rows.end;
             self.bands[self.oldest_band].clear();
@@ -357,7 +368,7 @@ struct BandBlocks<'a> {
 }
 
 impl Blocks for BandBlocks<'_> {
-    const FROM_LANES: bool = true;
+    const IS_ZIGZAG: bool = true;
 
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let component = self.plan.layout.components()[index];

@@ -61,9 +61,9 @@ pub(crate) struct Layout {
     pub(crate) size: Size,
     pub(super) color: Color,
     components: [Component; MAX_COMPONENTS],
-    count: usize,
-    /// Number of columns and rows of MCUs.
-    pub(super) mcus: (u32, u32),
+    component_count: usize,
+    pub(super) mcus_per_row: u32,
+    pub(super) mcu_rows: u32,
     /// Size of an MCU in pixels.
     pub(super) mcu_size: (u32, u32),
     pub(super) blocks_per_mcu: u32,
@@ -120,20 +120,20 @@ impl Layout {
             blocks_per_mcu += h * v;
         }
         let mcu_size = (8 * h_max, 8 * v_max);
-        let mcus = (frame.size.width.div_ceil(mcu_size.0), frame.size.height.div_ceil(mcu_size.1));
         Ok(Layout {
             size: frame.size,
             color,
             components: layout_components,
-            count: components.len(),
-            mcus,
+            component_count: components.len(),
+            mcus_per_row: frame.size.width.div_ceil(mcu_size.0),
+            mcu_rows: frame.size.height.div_ceil(mcu_size.1),
             mcu_size,
             blocks_per_mcu,
         })
     }
 
     pub(super) fn components(&self) -> &[Component] {
-        &self.components[..self.count]
+        &self.components[..self.component_count]
     }
 }
 
@@ -158,7 +158,7 @@ impl Window {
     /// Finds the MCUs and blocks that `region` needs. The region must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
-        let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
+        let (mut columns, mut rows) = (layout.mcus_per_row..0, layout.mcu_rows..0);
         for (component, span) in layout.components().iter().zip(&mut spans) {
             let margin = |has_neighbors: bool| u32::from(has_neighbors);
             let block_range = |start: u32, count: u32, step: u32, margin: u32, end: u32| {

@@ -59,7 +59,7 @@ impl<'a> Segment<'a> {
     pub(super) fn new(bytes: &'a [u8], marker: u8, offset: usize) -> Result<Self> {
         let rest = &bytes[offset + 2..];
         let mut segment = Segment { marker, offset, length: 0, body: rest };
-        segment.length = segment.u16()?.into();
+        segment.length = segment.read_u16()?.into();
         if segment.length < 2 {
             return Err(segment
                 .error(format!("the segment declares {} bytes, but its length field alone takes 2", segment.length)));
@@ -89,7 +89,7 @@ impl<'a> Segment<'a> {
         Err(self.error(format!("{} bytes remain in the segment: expected {unread}", self.body.len())))
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+    pub(super) fn read(&mut self, count: usize) -> Result<&'a [u8]> {
         let Some((head, tail)) = self.body.split_at_checked(count) else {
             return Err(self.error(format!("the segment is {} bytes too short", count - self.body.len())));
         };
@@ -97,12 +97,12 @@ impl<'a> Segment<'a> {
         Ok(head)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8> {
-        Ok(self.take(1)?[0])
+    pub(super) fn read_u8(&mut self) -> Result<u8> {
+        Ok(self.read(1)?[0])
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16> {
-        let bytes = self.take(2)?;
+    pub(super) fn read_u16(&mut self) -> Result<u16> {
+        let bytes = self.read(2)?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 }

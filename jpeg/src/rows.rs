@@ -1,4 +1,4 @@
-//! [`Rows`] converts coefficients to rows of RGB pixels.
+//! [`RowConverter`] converts coefficients to rows of RGB pixels.
 //!
 //! The image is processed one MCU row at a time, so that the samples are still in the cache for
 //! upsampling and color conversion. Upsampling needs neighboring rows, so the scratch memory
@@ -18,14 +18,14 @@ const LEFT_MARGIN: usize = 64;
 pub(crate) trait Blocks {
     /// True if the coefficients are in zigzag order, like the output of the lane decoder. False if
     /// they are in natural order.
-    const FROM_LANES: bool;
+    const IS_ZIGZAG: bool;
 
     /// Appends to `offsets` the offsets of component `index`'s blocks in row `row` and columns
     /// `columns`. The offsets refer to the returned coefficients.
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-pub(crate) struct View<'a> {
+pub(crate) struct RenderContext<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
     pub(crate) window: &'a Window,
@@ -33,7 +33,7 @@ pub(crate) struct View<'a> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct RowConverter {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next_row: u32,
@@ -61,7 +61,7 @@ impl Stripe {
     }
 }
 
-impl Rows {
+impl RowConverter {
     /// Prepares to convert the window. Keeps the coefficients if they take at most
     /// `max_coefficient_bytes` bytes; the window must then be the whole image.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, max_coefficient_bytes: usize) {
@@ -89,9 +89,15 @@ impl Rows {
 
     /// Transforms the blocks of MCU row `row`, and writes the pixel rows that are now complete.
     /// `rgb` contains the pixels of the window's region. All MCU rows must be passed in order.
-    pub(crate) fn convert_mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &mut B, rgb: &mut [u8]) {
-        let View { kernels, layout, window, quant } = *view;
-        let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
+    pub(crate) fn convert_mcu_row<B: Blocks>(
+        &mut self,
+        context: &RenderContext<'_>,
+        row: u32,
+        blocks: &mut B,
+        rgb: &mut [u8],
+    ) {
+        let RenderContext { kernels, layout, window, quant } = *context;
+        let idct = if B::IS_ZIGZAG { kernels.idct_zigzag } else { kernels.idct };
         for (i, component) in layout.components().iter().enumerate() {
             let span = window.span(i);
             let rows = span.rows.start.max(row * component.v)..span.rows.end.min((row + 1) * component.v);
@@ -100,7 +106,7 @@ impl Rows {
                 let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
                 if let Some(mut compact) = self.compact.take() {
                     self.compact =
-                        compact.push((i, block_row), coefficients, &self.offsets, B::FROM_LANES).map(|()| compact);
+                        compact.push((i, block_row), coefficients, &self.offsets, B::IS_ZIGZAG).map(|()| compact);
                 }
                 self.stripes[i].transform(idct, component, 8 * block_row, coefficients, &self.offsets, &quant[i]);
             }
@@ -124,7 +130,7 @@ impl Rows {
             });
             match layout.color {
                 Color::Gray => line.chunks_exact_mut(3).zip(a).for_each(|(pixel, &gray)| pixel.fill(gray)),
-                Color::YCbCr => (kernels.ycc)(a, b, c, line),
+                Color::YCbCr => (kernels.ycc_to_rgb)(a, b, c, line),
                 Color::Rgb => {
                     for (((pixel, &red), &green), &blue) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
                         pixel.copy_from_slice(&[red, green, blue]);
@@ -140,7 +146,7 @@ impl Rows {
                     // As in libjpeg, Y, Cb and Cr are converted to R, G and B, and the stored inks
                     // are 255 - R, 255 - G and 255 - B. These inks are inverted, as `apply_black`
                     // expects.
-                    (kernels.ycc)(a, b, c, line);
+                    (kernels.ycc_to_rgb)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
                     apply_black(line, d);
                 }

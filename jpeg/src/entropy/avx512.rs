@@ -2,7 +2,7 @@
 //!
 //! A step gathers the windows and the table entries of all lanes, computes the values, and scatters
 //! them. Because the two gathers and the scatter are slow, vectors pay off only if many lanes are
-//! busy (`MIN_VECTOR_LANES` in `machine`).
+//! busy (`MIN_VECTOR_LANES` in `lane_decoder`).
 //!
 //! A 32-bit scatter stores a coefficient and clears the next one. Clearing the next coefficient is
 //! harmless, because coefficients are stored in zigzag order, so the next coefficient is zero or
@@ -10,7 +10,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{LANES, LINKS, Lanes, Pointers};
+use super::lanes::{LANES, LINKS, LaneMemory, Lanes};
 use super::table::{CODE_BITS, CODES_OFFSET, Step, Table};
 
 #[derive(Debug, Clone)]
@@ -18,27 +18,27 @@ use super::table::{CODE_BITS, CODES_OFFSET, Step, Table};
 pub(super) struct Links {
     pub(super) ac: [u32; LINKS],
     pub(super) next_dc: [u32; LINKS],
-    pub(super) next: [u32; LINKS],
+    pub(super) next_link: [u32; LINKS],
 }
 
 /// Decodes with the first `count` lanes until at least one of them reaches its end.
 ///
 /// # Safety
-/// The invariants of [`super::Machine`] must hold for `memory`, `links` and the first `count` of
-/// `lanes`, and the CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
+/// The invariants of [`super::LaneDecoder`] must hold for `memory`, `links` and the first `count`
+/// of `lanes`, and the CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
-pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run(memory: &LaneMemory, links: &Links, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;
-    let links = [&links.ac, &links.next_dc, &links.next].map(|from| [load(&from[..LANES]), load(&from[LANES..])]);
-    let (mut bit, mut index, end) = (load(&lanes.bit), load(&lanes.next), load(&lanes.end));
+    let links = [&links.ac, &links.next_dc, &links.next_link].map(|from| [load(&from[..LANES]), load(&from[LANES..])]);
+    let (mut bit, mut index, end) = (load(&lanes.bit), load(&lanes.next_coefficient), load(&lanes.end_coefficient));
     let (mut table, mut link) = (load(&lanes.table), load(&lanes.link));
 
     let swapped = _mm512_broadcast_i32x4(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
-    let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
+    let max_bit = _mm512_set1_epi32(memory.max_bit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane is at or before `limit`, and at least four bytes after `limit`
-        // are readable. The other lanes are masked out.
+        // SAFETY: every busy lane is at or before `max_bit`, and at least four bytes after
+        // `max_bit` are readable. The other lanes are masked out.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
@@ -57,7 +57,7 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
             step = unsafe { long_steps(memory, slow, step, bit, table) };
         }
         let [length, advance, value] = step;
-        bit = _mm512_min_epu32(_mm512_add_epi32(bit, length), limit);
+        bit = _mm512_min_epu32(_mm512_add_epi32(bit, length), max_bit);
 
         let last = _mm512_or_si512(index, number(63));
         let position = _mm512_add_epi32(index, advance);
@@ -69,9 +69,9 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
             let value = _mm512_and_si512(value, number(0xffff));
             _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, position, value);
         }
-        let [ac, next_dc, next] = links.map(|[low, high]| _mm512_permutex2var_epi32(low, link, high));
+        let [ac, next_dc, next_link] = links.map(|[low, high]| _mm512_permutex2var_epi32(low, link, high));
         table = _mm512_mask_blend_epi32(ends, ac, next_dc);
-        link = _mm512_mask_blend_epi32(ends, link, next);
+        link = _mm512_mask_blend_epi32(ends, link, next_link);
         index = _mm512_add_epi32(position, number(1));
         if _mm512_mask_cmpge_epu32_mask(busy, index, end) != 0 {
             break;
@@ -82,7 +82,7 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), from) }
     };
     store(&mut lanes.bit, bit);
-    store(&mut lanes.next, index);
+    store(&mut lanes.next_coefficient, index);
     store(&mut lanes.table, table);
     store(&mut lanes.link, link);
 }
@@ -117,7 +117,7 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
 /// The `bit` and `table` of these lanes must satisfy the contract of [`long_step`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
-unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
+unsafe fn long_steps(memory: &LaneMemory, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
     let (mut steps, mut bits, mut tables) = ([[0u32; LANES]; 3], [0u32; LANES], [0u32; LANES]);
     // SAFETY: the arrays have sixteen numbers each, and the caller guarantees all other
     // requirements.
@@ -137,9 +137,9 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
 }
 
 /// # Safety
-/// `bit` must be at most `memory.limit`, and `table` must be the offset of a table.
+/// `bit` must be at most `memory.max_bit`, and `table` must be the offset of a table.
 #[cold]
-unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
+unsafe fn long_step(memory: &LaneMemory, bit: u32, table: u32) -> Step {
     // SAFETY: guaranteed by the caller.
     let (bytes, table) = unsafe {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
@@ -147,6 +147,6 @@ unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
     };
     // After an invalid code, move the lane to the end of the stream, so that its owner finds the
     // lane outside its segment.
-    let end_step = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
+    let end_step = Step { length: memory.max_bit as u32 - bit, advance: 63, value: 0 };
     table.decode_long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(end_step)
 }

@@ -1,4 +1,4 @@
-//! The data of a [`Machine`](super::Machine) that the backends access.
+//! The data of a [`LaneDecoder`](super::LaneDecoder) that the backends access.
 
 pub(super) const LANES: usize = 16;
 /// Number of bytes after the stream that a lane may read.
@@ -11,8 +11,8 @@ pub(super) const LINKS: usize = 32;
 #[repr(C, align(64))]
 pub(super) struct Lanes {
     pub(super) bit: [u32; LANES],
-    pub(super) next: [u32; LANES],
-    pub(super) end: [u32; LANES],
+    pub(super) next_coefficient: [u32; LANES],
+    pub(super) end_coefficient: [u32; LANES],
     pub(super) table: [u32; LANES],
     pub(super) link: [u32; LANES],
 }
@@ -22,13 +22,13 @@ pub(super) struct Lanes {
 pub(super) struct Link {
     pub(super) ac: u32,
     pub(super) next_dc: u32,
-    pub(super) next: u32,
+    pub(super) next_link: u32,
 }
 
-pub(super) struct Pointers {
+pub(super) struct LaneMemory {
     pub(super) stream: *const u8,
     /// Maximum bit offset of a lane.
-    pub(super) limit: u64,
+    pub(super) max_bit: u64,
     pub(super) coefficients: *mut i16,
     pub(super) tables: *const u32,
     pub(super) links: *const Link,

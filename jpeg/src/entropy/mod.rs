@@ -11,11 +11,11 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod backend;
+mod lane_decoder;
 mod lanes;
-mod machine;
 mod scalar;
 mod table;
 
 pub(crate) use backend::Backend;
-pub(super) use machine::Slot;
-pub(crate) use machine::{KEPT_BYTES, Machine};
+pub(super) use lane_decoder::Slot;
+pub(crate) use lane_decoder::{LaneDecoder, MAX_RETAINED_BYTES};

@@ -3,7 +3,7 @@
 //! The branch at the end of a block is mispredicted about once per block. Conditional moves would
 //! avoid this, but cost more, because they select the next table and position after every lookup.
 
-use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
+use super::lanes::{LaneMemory, Lanes, Link, SLACK_BYTES};
 use super::table::{MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, PAIR_BITS, Table, TableEntry};
 
 const MIN_BITS: usize = 56;
@@ -16,9 +16,9 @@ const _: () = assert!(2 * MAX_ENTRY_BITS <= MIN_BITS && SLACK_BYTES >= 64 * MAX_
 /// A lane stops exactly at its end.
 ///
 /// # Safety
-/// The invariants of [`super::Machine`] must hold for `memory` and for the first `count` of
+/// The invariants of [`super::LaneDecoder`] must hold for `memory` and for the first `count` of
 /// `lanes`.
-pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run(memory: &LaneMemory, lanes: &mut Lanes, count: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
@@ -35,7 +35,7 @@ pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
 /// Same as [`run`]. The CPU must also have BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
-pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run_bmi(memory: &LaneMemory, lanes: &mut Lanes, count: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
@@ -65,7 +65,7 @@ struct Lane {
 /// Decodes with the first `L` lanes. Macros repeat the code for each lane, because the compiler
 /// would not unroll a loop over the lanes, and would keep their state in memory.
 #[inline(always)]
-unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
+unsafe fn interleaved<const L: usize>(memory: &LaneMemory, lanes: &mut Lanes) {
     macro_rules! each {
         ($lane:ident $body:block) => {
             each!($lane 0 $body);
@@ -116,12 +116,12 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     each!(I { unsafe { lane[I].store(memory, lanes, I) } });
 }
 
-impl Pointers {
+impl LaneMemory {
     /// Returns a read position that a lane reaches only after leaving its segment.
     #[inline(always)]
     fn abandoned_position(&self) -> *const u8 {
-        // SAFETY: the slack after the limit is longer than `READ_AHEAD`.
-        unsafe { self.stream.add(self.limit as usize / 8 + READ_AHEAD) }
+        // SAFETY: the slack after `max_bit` is longer than `READ_AHEAD`.
+        unsafe { self.stream.add(self.max_bit as usize / 8 + READ_AHEAD) }
     }
 }
 
@@ -131,8 +131,8 @@ impl Lane {
     /// # Safety
     /// Lane `i` must be a valid lane of `memory`.
     #[inline(always)]
-    unsafe fn load(memory: &Pointers, lanes: &Lanes, i: usize) -> Lane {
-        let (bit, index) = (lanes.bit[i] as usize, lanes.next[i] as usize);
+    unsafe fn load(memory: &LaneMemory, lanes: &Lanes, i: usize) -> Lane {
+        let (bit, index) = (lanes.bit[i] as usize, lanes.next_coefficient[i] as usize);
         // SAFETY: the offsets and indices of a valid lane are inside the memory that they refer to,
         // which includes one more block after `end`.
         let mut lane = unsafe {
@@ -144,10 +144,10 @@ impl Lane {
                 last: memory.coefficients.add(index | 63),
                 position: (index & 63) as isize - 64,
                 link: memory.links.add(lanes.link[i] as usize),
-                end: memory.coefficients.add(lanes.end[i] as usize | 63),
+                end: memory.coefficients.add(lanes.end_coefficient[i] as usize | 63),
             }
         };
-        // SAFETY: `bit` is at most `limit`.
+        // SAFETY: `bit` is at most `max_bit`.
         unsafe { refill(&mut lane) };
         lane.bits <<= bit & 7;
         lane.bit_count -= (bit & 7) as u64;
@@ -159,12 +159,12 @@ impl Lane {
     /// # Safety
     /// The lane must have been [loaded](Lane::load) from `memory`.
     #[inline(always)]
-    unsafe fn store(&self, memory: &Pointers, lanes: &mut Lanes, i: usize) {
+    unsafe fn store(&self, memory: &LaneMemory, lanes: &mut Lanes, i: usize) {
         // SAFETY: in each pair, both pointers point into the same allocation.
         unsafe {
             let read = self.next_byte.offset_from(memory.stream) as u64 * 8;
-            lanes.bit[i] = (read - (self.bit_count & 63)).min(memory.limit) as u32;
-            lanes.next[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
+            lanes.bit[i] = (read - (self.bit_count & 63)).min(memory.max_bit) as u32;
+            lanes.next_coefficient[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
             lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
             lanes.link[i] = self.link.offset_from(memory.links) as u32;
         }
@@ -172,14 +172,14 @@ impl Lane {
 
     /// Removes bits that have been decoded. Uses only the lower six bits of `length`.
     #[inline(always)]
-    fn take(&mut self, length: u64) {
+    fn consume(&mut self, length: u64) {
         self.bits <<= length & 63;
         self.bit_count = self.bit_count.wrapping_sub(length);
     }
 
     /// Moves the lane past all segments to tell its owner that the data is invalid.
     #[inline(always)]
-    fn abandon(&mut self, memory: &Pointers) {
+    fn abandon(&mut self, memory: &LaneMemory) {
         self.next_byte = memory.abandoned_position();
         (self.bit_count, self.last, self.position) = (0, self.end, -64);
     }
@@ -234,7 +234,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
         *lane.last.offset(second) = second_value(entry, lane.bits);
     }
     lane.position = second;
-    lane.take(entry.packed_length());
+    lane.consume(entry.packed_length());
     true
 }
 
@@ -244,7 +244,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
 /// # Safety
 /// See [`step`].
 #[inline(always)]
-unsafe fn finish_step(memory: &Pointers, lane: &mut Lane) -> bool {
+unsafe fn finish_step(memory: &LaneMemory, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and it stays in its block or moves to the next one, which exists
     // unless the block was the last block.
     unsafe {
@@ -264,12 +264,12 @@ unsafe fn finish_step(memory: &Pointers, lane: &mut Lane) -> bool {
             // value there is harmless: both are zero.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
-            lane.take(entry.packed_length());
+            lane.consume(entry.packed_length());
         }
         lane.last = lane.last.add(64);
         lane.position = -64;
         lane.table = memory.tables.add((*lane.link).next_dc as usize).cast();
-        lane.link = memory.links.add((*lane.link).next as usize);
+        lane.link = memory.links.add((*lane.link).next_link as usize);
         lane.last != lane.end && decode_dc(memory, lane)
     }
 }
@@ -280,7 +280,7 @@ unsafe fn finish_step(memory: &Pointers, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
-unsafe fn decode_dc(memory: &Pointers, lane: &mut Lane) -> bool {
+unsafe fn decode_dc(memory: &LaneMemory, lane: &mut Lane) -> bool {
     // SAFETY: the lane and its link are valid. Even at the end of the stream, there is enough slack
     // after the previous block to refill.
     unsafe {
@@ -297,7 +297,7 @@ unsafe fn decode_dc(memory: &Pointers, lane: &mut Lane) -> bool {
         } else {
             lane.position = -63;
             *lane.last.sub(63) = second_value(entry, lane.bits);
-            lane.take(entry.packed_length());
+            lane.consume(entry.packed_length());
         }
         lane.table = memory.tables.add((*lane.link).ac as usize).cast();
         refill(lane);
@@ -311,7 +311,7 @@ unsafe fn decode_dc(memory: &Pointers, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
-unsafe fn decode_long_symbol(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
+unsafe fn decode_long_symbol(memory: &LaneMemory, lane: &mut Lane, shortest: usize) -> bool {
     // SAFETY: the lane is valid, and `position` is inside its block.
     unsafe {
         refill(lane);
@@ -319,7 +319,7 @@ unsafe fn decode_long_symbol(memory: &Pointers, lane: &mut Lane, shortest: usize
             lane.abandon(memory);
             return false;
         };
-        lane.take(step.length.into());
+        lane.consume(step.length.into());
         lane.position = (lane.position + 1 + isize::from(step.advance)).min(0);
         *lane.last.offset(lane.position) = step.value as i16;
     }

@@ -4,7 +4,7 @@
 //! previous lookup. A symbol and its value take five bits on average, so an 11-bit window often
 //! contains two symbols with their values. An entry therefore contains the total length, both
 //! advances and both values. This saves up to half of the lookups. Computing a table of 2048
-//! entries takes long, so the [`Machine`](super::Machine) caches tables.
+//! entries takes long, so the [`LaneDecoder`](super::LaneDecoder) caches tables.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
@@ -27,11 +27,11 @@ pub(super) struct Table {
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
     /// this length.
-    limit: [u32; 17],
+    code_end: [u32; 17],
     /// For each length, the difference between a code and the index of its symbol.
-    offset: [i32; 17],
+    symbol_offset: [i32; 17],
     symbols: [u8; 256],
-    ac: bool,
+    is_ac: bool,
 }
 
 /// The one or two symbols at the start of a window, and their values.
@@ -40,8 +40,8 @@ pub(super) struct Table {
 ///   distance from the first value to the second.
 /// - A single symbol is stored as the second one. The first value is then zero, and decoding may
 ///   store it at the next position, because nothing is stored there yet.
-/// - The value of a single symbol may extend past the window. `tail_shift` encodes the number of missing
-///   bits.
+/// - The value of a single symbol may extend past the window. `tail_shift` encodes the number of
+///   missing bits.
 ///
 /// An entry can be used if `first` does not reach the last coefficient of the block. `first`
 /// reaches it if the first value of a pair ends the block, if a single symbol is at the last
@@ -98,22 +98,22 @@ pub(super) struct Step {
 }
 
 impl Table {
-    pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
+    pub(super) fn new(spec: &Spec, is_ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << PAIR_BITS],
             codes: [0; 1 << CODE_BITS],
-            limit: [0; 17],
-            offset: [0; 17],
+            code_end: [0; 17],
+            symbol_offset: [0; 17],
             symbols: [0; 256],
-            ac,
+            is_ac,
         };
         table.symbols[..spec.values().len()].copy_from_slice(spec.values());
-        for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
+        for (index, Code { code, length, symbol }) in spec.codes(is_ac)?.enumerate() {
             let (code, length) = (usize::from(code), usize::from(length));
-            if table.limit[length] == 0 {
-                table.offset[length] = index as i32 - code as i32;
+            if table.code_end[length] == 0 {
+                table.symbol_offset[length] = index as i32 - code as i32;
             }
-            table.limit[length] = ((code + 1) << (16 - length)) as u32;
+            table.code_end[length] = ((code + 1) << (16 - length)) as u32;
             let (advance, size) = table.advance_and_size(symbol);
             let total = length as u32 + size;
             if length <= CODE_BITS && total <= WINDOW_BITS {
@@ -145,7 +145,7 @@ impl Table {
                 table.pairs[offset..offset + repeat].fill(TableEntry { values, ..single });
             }
         }
-        if ac {
+        if is_ac {
             table.add_second_symbols();
         }
         Ok(table)
@@ -180,7 +180,7 @@ impl Table {
     }
 
     fn advance_and_size(&self, symbol: u8) -> (u8, u32) {
-        match (self.ac, symbol >> 4, symbol & 15) {
+        match (self.is_ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),
             (true, run, 0) if run < 15 => (END_ADVANCE, 0),
             (true, run, size) => (run, size.into()),
@@ -193,8 +193,8 @@ impl Table {
     #[inline(never)]
     pub(super) fn decode_long(&self, window: u64, shortest: usize) -> Option<Step> {
         let top = (window >> 48) as u32;
-        let length = (shortest..=16).find(|&l| top < self.limit[l])?;
-        let index = (top >> (16 - length)) as i32 + self.offset[length];
+        let length = (shortest..=16).find(|&l| top < self.code_end[l])?;
+        let index = (top >> (16 - length)) as i32 + self.symbol_offset[length];
         let (advance, size) = self.advance_and_size(self.symbols[index as usize & 255]);
         Some(Step::new(length as u32, advance, size, window))
     }

@@ -67,7 +67,7 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn wide(row: &[u8], offset: usize) -> Vector {
+fn load_widened(row: &[u8], offset: usize) -> Vector {
     // SAFETY: the slice is 16 bytes long.
     _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[offset..offset + 16].as_ptr().cast()) })
 }
@@ -182,16 +182,16 @@ const EXPAND_SHUFFLES: [[i8; 16]; 256] = {
 fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut [i16]) {
     for ((&mask, &dc), block) in masks.iter().zip(dc).zip(blocks.as_chunks_mut::<64>().0) {
         if mask & 1 == 0 {
-            let read = &values[..EXPAND_PADDING];
+            let source = &values[..EXPAND_PADDING];
             let mut next = 0;
-            for (byte, eight) in mask.to_le_bytes().into_iter().zip(block.as_chunks_mut::<8>().0) {
+            for (byte, group) in mask.to_le_bytes().into_iter().zip(block.as_chunks_mut::<8>().0) {
                 let shuffle = &EXPAND_SHUFFLES[usize::from(byte)];
-                let from = read[next..next + 8].as_ptr();
+                let from = source[next..next + 8].as_ptr();
                 // SAFETY: the slice has eight bytes, the shuffle 16 and the output eight numbers.
                 unsafe {
                     let bytes =
                         _mm_shuffle_epi8(_mm_loadl_epi64(from.cast()), _mm_loadu_si128(shuffle.as_ptr().cast()));
-                    _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(bytes));
+                    _mm_storeu_si128(group.as_mut_ptr().cast(), _mm_cvtepi8_epi16(bytes));
                 }
                 next += shuffle[8] as usize;
             }

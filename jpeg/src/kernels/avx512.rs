@@ -29,7 +29,7 @@ pub(super) fn kernels() -> Option<Kernels> {
     let expands = is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("popcnt");
     avx2::kernels().filter(|_| is_supported).map(|kernels| Kernels {
         // SAFETY: the CPU has AVX-512 (see the invariants).
-        idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
+        idct_zigzag: |coefficients, offsets, quant, samples, stride| unsafe {
             idct(coefficients, offsets, quant, samples, stride)
         },
         expand: if expands {

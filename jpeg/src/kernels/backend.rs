@@ -49,8 +49,8 @@ impl Backend {
         let vectors = [("neon", neon::kernels().map(|kernels| (kernels, entropy::Backend::scalar())))];
         #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vectors = [("", None); 0];
-        let supported = |(name, parts): (_, Option<_>)| {
-            parts.map(|(kernels, entropy)| Backend { name, kernels, entropy, unstuff: segments::unstuff(name) })
+        let supported = |(name, functions): (_, Option<_>)| {
+            functions.map(|(kernels, entropy)| Backend { name, kernels, entropy, unstuff: segments::unstuff(name) })
         };
         std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(supported)).collect()
     }
@@ -79,8 +79,8 @@ mod tests {
     use crate::fuzz::Random;
 
     fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
-        let extreme = random.below(3) == 0;
-        (0..count).map(|_| if extreme { [0, 255][random.below(2)] } else { random.below(256) as u8 }).collect()
+        let is_extreme = random.below(3) == 0;
+        (0..count).map(|_| if is_extreme { [0, 255][random.below(2)] } else { random.below(256) as u8 }).collect()
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
                 let quant: [u16; 64] = std::array::from_fn(|_| random.below(limit) as u16);
                 let offsets: Vec<u32> = (0..blocks as u32).map(|block| 64 * block).collect();
                 let stride = 8 * blocks + PADDING;
-                for transform in [|kernels: &Kernels| kernels.idct, |kernels: &Kernels| kernels.idct_of_lanes] {
+                for transform in [|kernels: &Kernels| kernels.idct, |kernels: &Kernels| kernels.idct_zigzag] {
                     let run = |kernels: &Kernels| {
                         let mut samples = vec![0; 9 * stride];
                         transform(kernels)(&coefficients, &offsets, &quant, &mut samples, stride);
@@ -158,7 +158,7 @@ mod tests {
                     (kernels.h1v2)(&a, &b, n, 1 + case as u8 % 2, &mut h1v2);
                     (kernels.h2v2)(&a, &b, n, &mut h2v2);
                     let mut rgb = vec![0; 3 * n];
-                    (kernels.ycc)(&a, &b, &c, &mut rgb);
+                    (kernels.ycc_to_rgb)(&a, &b, &c, &mut rgb);
                     [h2v1[..2 * n].to_vec(), h1v2[..n].to_vec(), h2v2[..2 * n].to_vec(), rgb]
                 };
                 assert!(run(&kernels) == run(&scalar), "{name}, {n} samples, case {case}");

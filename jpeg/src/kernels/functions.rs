@@ -18,7 +18,7 @@ pub(crate) fn value_bytes(mask: u64) -> usize {
 }
 
 /// The functions of one instruction set. They may read and write up to [`PADDING`] samples after
-/// the end of a row, except that `ycc` writes exactly `rgb`.
+/// the end of a row, except that `ycc_to_rgb` writes exactly `rgb`.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
@@ -26,7 +26,7 @@ pub(crate) struct Kernels {
     /// apart.
     pub(crate) idct: Transform,
     /// Same as `idct`, for coefficients in zigzag order, in which the lane decoder stores them.
-    pub(crate) idct_of_lanes: Transform,
+    pub(crate) idct_zigzag: Transform,
     /// Doubles the number of samples in a row with the triangle filter (`h2v1_fancy_upsample`):
     /// `n` samples become `2 * n`. `row` starts one sample before the first of the `n` samples.
     pub(crate) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
@@ -38,9 +38,9 @@ pub(crate) struct Kernels {
     /// samples.
     pub(crate) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
     /// Converts `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB (`ycc_rgb_convert`).
-    pub(crate) ycc: Convert,
-    /// Expands the blocks of [`CompactCoefficients`](crate::CompactCoefficients), given their masks,
-    /// DC coefficients and values, to 64 coefficients each, in zigzag order. `values` must extend
-    /// [`EXPAND_PADDING`] bytes past the last block.
+    pub(crate) ycc_to_rgb: Convert,
+    /// Expands the blocks of [`CompactCoefficients`](crate::CompactCoefficients), given their
+    /// masks, DC coefficients and values, to 64 coefficients each, in zigzag order. `values` must
+    /// extend [`EXPAND_PADDING`] bytes past the last block.
     pub(crate) expand: Expand,
 }

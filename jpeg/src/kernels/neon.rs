@@ -129,7 +129,7 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn wide(row: &[u8], offset: usize) -> Vector {
+fn load_widened(row: &[u8], offset: usize) -> Vector {
     // SAFETY: the slice is 8 bytes long.
     vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[offset..offset + 8].as_ptr()) }))
 }

@@ -33,9 +33,9 @@ pub(super) const NATURAL_SHUFFLES: [[[i8; 32]; 8]; 8] = {
 
 macro_rules! row {
     ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
-        let part = |from: usize| shuffle($zigzag[from], &NATURAL_SHUFFLES[$row][from]);
-        let row = part($first);
-        $(let row = or(row, part($from));)*
+        let shuffled = |from: usize| shuffle($zigzag[from], &NATURAL_SHUFFLES[$row][from]);
+        let row = shuffled($first);
+        $(let row = or(row, shuffled($from));)*
         row
     }};
 }
@@ -49,7 +49,7 @@ macro_rules! rows {
                     idct::<false>(coefficients, offsets, quant, samples, stride)
                 },
                 // SAFETY: as above.
-                idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
+                idct_zigzag: |coefficients, offsets, quant, samples, stride| unsafe {
                     idct::<true>(coefficients, offsets, quant, samples, stride)
                 },
                 // SAFETY: as above.
@@ -59,7 +59,7 @@ macro_rules! rows {
                 // SAFETY: as above.
                 h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
                 // SAFETY: as above.
-                ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
+                ycc_to_rgb: |y, cb, cr, rgb| unsafe { ycc_to_rgb(y, cb, cr, rgb) },
                 // SAFETY: as above.
                 expand: |masks, dc, values, blocks| unsafe { expand(masks, dc, values, blocks) },
             })
@@ -89,7 +89,7 @@ macro_rules! rows {
                     unsafe { load_rows(a.add(8 * row), b.add(8 * row)) }
                 });
                 if ZIGZAG {
-                    rows = natural(&rows);
+                    rows = to_natural_order(&rows);
                 }
                 for (row, quant) in rows.iter_mut().zip(quant) {
                     *row = mul_i16(*row, quant);
@@ -113,7 +113,7 @@ macro_rules! rows {
         /// row takes its coefficients from three to five of the vectors.
         #[inline]
         #[target_feature(enable = $features)]
-        fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {
+        fn to_natural_order(zigzag: &[Vector; 8]) -> [Vector; 8] {
             use super::rows::row;
             [
                 row!(zigzag, 0: 0 1 3),
@@ -136,9 +136,9 @@ macro_rules! rows {
         #[target_feature(enable = $features)]
         fn h2v1(row: &[u8], n: usize, out: &mut [u8]) {
             for offset in (0..n).step_by(SAMPLES) {
-                let center = triple(wide(row, offset + 1));
-                let even = add_i16(add_i16(center, wide(row, offset)), set_i16(1));
-                let odd = add_i16(add_i16(center, wide(row, offset + 2)), set_i16(2));
+                let center = triple(load_widened(row, offset + 1));
+                let even = add_i16(add_i16(center, load_widened(row, offset)), set_i16(1));
+                let odd = add_i16(add_i16(center, load_widened(row, offset + 2)), set_i16(2));
                 store_pairs(shr_u16::<2>(even), shr_u16::<2>(odd), &mut out[2 * offset..]);
             }
         }
@@ -146,7 +146,7 @@ macro_rules! rows {
         #[target_feature(enable = $features)]
         fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, out: &mut [u8]) {
             for offset in (0..n).step_by(SAMPLES) {
-                let sum = add_i16(triple(wide(near, offset)), wide(far, offset));
+                let sum = add_i16(triple(load_widened(near, offset)), load_widened(far, offset));
                 store_low(shr_u16::<2>(add_i16(sum, set_i16(bias.into()))), &mut out[offset..offset + SAMPLES]);
             }
         }
@@ -154,7 +154,7 @@ macro_rules! rows {
         #[target_feature(enable = $features)]
         fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
             for offset in (0..n).step_by(SAMPLES) {
-                let sum = |offset| add_i16(triple(wide(near, offset)), wide(far, offset));
+                let sum = |offset| add_i16(triple(load_widened(near, offset)), load_widened(far, offset));
                 let center = triple(sum(offset + 1));
                 let even = add_i16(add_i16(center, sum(offset)), set_i16(8));
                 let odd = add_i16(add_i16(center, sum(offset + 2)), set_i16(7));
@@ -163,16 +163,16 @@ macro_rules! rows {
         }
 
         #[target_feature(enable = $features)]
-        fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
+        fn ycc_to_rgb(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
             const PIXELS: usize = 2 * SAMPLES;
             let bytes = rgb.len();
             let mut last = [0; 3 * PIXELS];
             for offset in (0..bytes / 3).step_by(PIXELS) {
                 prefetch(rgb, 3 * offset);
                 let pixels = convert(y, cb, cr, offset);
-                let full = bytes - 3 * offset >= 3 * PIXELS;
-                interleave(pixels, if full { &mut rgb[3 * offset..] } else { &mut last });
-                if !full {
+                let is_full = bytes - 3 * offset >= 3 * PIXELS;
+                interleave(pixels, if is_full { &mut rgb[3 * offset..] } else { &mut last });
+                if !is_full {
                     rgb[3 * offset..].copy_from_slice(&last[..bytes - 3 * offset]);
                 }
             }
@@ -183,16 +183,16 @@ macro_rules! rows {
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], offset: usize) -> [Bytes; 3] {
             let half = |offset: usize| {
                 let center = set_i16(128);
-                let y = wide(y, offset);
-                let cb = sub_i16(wide(cb, offset), center);
-                let cr = sub_i16(wide(cr, offset), center);
+                let y = load_widened(y, offset);
+                let cb = sub_i16(load_widened(cb, offset), center);
+                let cr = sub_i16(load_widened(cr, offset), center);
                 // The integer parts of the factors are applied separately, so that 16 bits suffice
                 // for the fractional parts: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 -
                 // 0.28586.
                 let ones = set_i16(1);
-                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), ones));
-                let red = add_i16(part(cr, 26345), cr);
-                let blue = add_i16(part(cb, -14942), add_i16(cb, cb));
+                let scaled_fraction = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), ones));
+                let red = add_i16(scaled_fraction(cr, 26345), cr);
+                let blue = add_i16(scaled_fraction(cb, -14942), add_i16(cb, cb));
                 let both = pairs(cb, cr);
                 let sum = |half| shr_i32::<16>(add_i32(dot(both, half, -22554, 18734), set_i32(32768)));
                 let green = sub_i16(narrow(sum(0), sum(1)), cr);

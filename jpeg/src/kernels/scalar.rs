@@ -10,7 +10,7 @@ use super::functions::{Kernels, value_bytes};
 use crate::header::NATURAL;
 
 pub(super) const KERNELS: Kernels =
-    Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc, expand };
+    Kernels { idct: idct::<false>, idct_zigzag: idct::<true>, h2v1, h1v2, h2v2, ycc_to_rgb, expand };
 
 /// Returns the samples of one block, row by row.
 pub fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
@@ -105,7 +105,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
     }
 }
 
-fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
+fn ycc_to_rgb(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
     // Factors of JFIF 1.02, multiplied by 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 
-use super::tokens::{Grid, Tokens};
+use super::tokens::{McuGrid, Tokens};
 use super::write;
 use crate::error::{Error, Result};
 use crate::header::{Header, unsupported};
@@ -25,10 +25,10 @@ use crate::markers::next_marker;
 /// the image. Rewriting the result yields the same bytes.
 ///
 /// # Errors
-/// If the header is invalid; if the coding is lossless, arithmetic, hierarchical, 12-bit or JPEG-LS;
-/// if an MCU would have more than 10 blocks; if [`Decoder::damage`](crate::Decoder::damage) finds
-/// damage or fails, even if decoders tolerate the damage; or if an allocation fails. After an error,
-/// `out` is unchanged.
+/// If the header is invalid; if the coding is lossless, arithmetic, hierarchical, 12-bit or
+/// JPEG-LS; if an MCU would have more than 10 blocks; if
+/// [`Decoder::damage`](crate::Decoder::damage) finds damage or fails, even if decoders tolerate the
+/// damage; or if an allocation fails. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;
@@ -57,7 +57,7 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn output_grid(header: &Header) -> Result<Grid> {
+fn output_grid(header: &Header) -> Result<McuGrid> {
     let frame = &header.frame;
     if let Some(kind) = frame.unsupported_kind() {
         return Err(unsupported(&kind));
@@ -69,7 +69,7 @@ fn output_grid(header: &Header) -> Result<Grid> {
     }
     let (mcus_per_row, mcu_rows) = if is_single_component { frame.blocks(0) } else { frame.mcus() };
     let width = if is_single_component { 8 } else { 8 * frame.max_sampling().0 };
-    Ok(Grid { mcus_per_row, mcu_rows, restart_interval: segment_mcus(mcus_per_row, width) })
+    Ok(McuGrid { mcus_per_row, mcu_rows, restart_interval: segment_mcus(mcus_per_row, width) })
 }
 
 /// Returns the number of MCUs in a restart segment. An MCU is `width` pixels wide.

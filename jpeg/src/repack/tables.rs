@@ -13,9 +13,9 @@ const MIN_SAVING: u64 = 512;
 
 /// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols
 /// occur `counts[symbol]` times.
-pub(super) fn choose_table(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
-    let (standard, optimized) = (Spec::standard(ac, chroma), optimal_table(counts));
-    match (total_bits(&standard, counts, ac), total_bits(&optimized, counts, ac)) {
+pub(super) fn choose_table(counts: &[u32; 256], is_ac: bool, is_chroma: bool) -> Spec {
+    let (standard, optimized) = (Spec::standard(is_ac, is_chroma), optimal_table(counts));
+    match (total_bits(&standard, counts, is_ac), total_bits(&optimized, counts, is_ac)) {
         (Some(standard_bits), Some(optimized_bits)) if standard_bits <= optimized_bits + 8 * MIN_SAVING => standard,
         _ => optimized,
     }
@@ -23,9 +23,9 @@ pub(super) fn choose_table(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec 
 
 /// Returns the size in bits of the table's symbol list and of the codes of all symbols, or `None`
 /// if a symbol has no code.
-fn total_bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
+fn total_bits(spec: &Spec, counts: &[u32; 256], is_ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
-    for code in spec.codes(ac).ok()? {
+    for code in spec.codes(is_ac).ok()? {
         let count = u64::from(counts[usize::from(code.symbol)]);
         coded += count;
         bits += count * u64::from(code.length);
@@ -53,14 +53,14 @@ fn optimal_table(counts: &[u32; 256]) -> Spec {
     let (mut leaf, mut node) = (0, count);
     while weight.len() < 2 * count - 1 {
         let new_node = weight.len();
-        let mut take_least = || {
+        let mut remove_least = || {
             let smallest =
                 if leaf < count && (node == new_node || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
             parent[*smallest] = new_node;
             *smallest += 1;
             weight[*smallest - 1]
         };
-        let sum = take_least() + take_least();
+        let sum = remove_least() + remove_least();
         weight.push(sum);
     }
     // Every parent has a higher index than its children.

@@ -22,8 +22,8 @@ pub(super) fn table_group(index: usize) -> usize {
 
 pub(super) const SYMBOL_COUNT: usize = 2 * TABLE_GROUPS * 256;
 
-pub(super) fn table_start(ac: bool, group: usize) -> usize {
-    (usize::from(ac) * TABLE_GROUPS + group) * 256
+pub(super) fn table_start(is_ac: bool, group: usize) -> usize {
+    (usize::from(is_ac) * TABLE_GROUPS + group) * 256
 }
 
 /// The symbols of an image in output order, split into restart segments.
@@ -39,7 +39,7 @@ pub(super) struct Tokens {
 }
 
 /// The MCUs of the rewritten file.
-pub(super) struct Grid {
+pub(super) struct McuGrid {
     pub(super) mcus_per_row: u32,
     pub(super) mcu_rows: u32,
     /// Number of MCUs per restart segment. A segment may extend past the end of a row.
@@ -69,12 +69,12 @@ impl Tokens {
         if self.symbols.capacity() * size_of::<u32>() > MAX_BYTES {
             self.symbols = Vec::new();
         }
-        self.coefficients.shrink(MAX_BYTES);
+        self.coefficients.trim_to(MAX_BYTES);
     }
 
     /// Reads the symbols of an image, and returns the quantization table of each component. Fails
     /// if the data violates T.81, even where decoders would continue.
-    pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
+    pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &McuGrid) -> Result<[[u16; 64]; 4]> {
         self.symbols.clear();
         self.segment_ends.clear();
         self.counts.fill(0);
@@ -83,9 +83,10 @@ impl Tokens {
         let mut quant = [[0; 64]; 4];
         if has_all_components && header.frame.is_sequential() {
             for (out, component) in quant.iter_mut().zip(header.frame.components()) {
-                let table = header.quant(bytes, component.quant);
-                *out = table
-                    .ok_or_else(|| Error::new(format!("jpeg quantization table {} is not defined", component.quant)))?;
+                let table = header.quant(bytes, component.quant_index);
+                *out = table.ok_or_else(|| {
+                    Error::new(format!("jpeg quantization table {} is not defined", component.quant_index))
+                })?;
             }
             self.read_scan(bytes, header, grid)?;
         } else {
@@ -99,7 +100,7 @@ impl Tokens {
         Ok(quant)
     }
 
-    fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
+    fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &McuGrid) -> Result<()> {
         let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
         let mut bits = BitReader::new(bytes, header.scan.data_offset);
@@ -115,14 +116,14 @@ impl Tokens {
                 self.segment_ends.push(self.symbols.len());
                 last_written = [0; 4];
             }
-            for &i in &blocks {
-                let (dc, ac) = &tables[i];
+            for &component in &blocks {
+                let (dc, ac) = &tables[component];
                 let (size, difference) = bits.read_symbol_and_bits(dc);
-                let value = last_read[i].wrapping_add(extend(difference, size.into()));
-                last_read[i] = value;
+                let value = last_read[component].wrapping_add(extend(difference, size.into()));
+                last_read[component] = value;
                 bits.fault_count += u32::from(size > MAX_DC_BITS || value.unsigned_abs() >= 1 << MAX_DC_BITS);
-                self.push_dc(i, value, &mut last_written[i])?;
-                if let Err(cause) = self.read_ac(&mut bits, ac, i) {
+                self.push_dc(component, value, &mut last_written[component])?;
+                if let Err(cause) = self.read_ac(&mut bits, ac, component) {
                     return Err(Error::new(format!("jpeg MCU {mcu} has {cause}")));
                 }
             }
@@ -142,8 +143,8 @@ impl Tokens {
     }
 
     #[inline]
-    fn read_ac(&mut self, bits: &mut BitReader<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
-        let table = table_start(true, table_group(i));
+    fn read_ac(&mut self, bits: &mut BitReader<'_>, ac: &Lookup, component: usize) -> std::result::Result<(), String> {
+        let table = table_start(true, table_group(component));
         let (mut block, mut count) = ([0; 64], 0);
         let mut k = 1;
         while k < 64 {
@@ -167,7 +168,7 @@ impl Tokens {
         Ok(())
     }
 
-    fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
+    fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &McuGrid) -> Result<()> {
         if let Some(damage) = coefficients.damage() {
             return Err(Error::new(damage));
         }
@@ -178,21 +179,21 @@ impl Tokens {
                 last_dc = [0; 4];
             }
             let (x, y) = ((mcu % grid.mcus_per_row) as usize, (mcu / grid.mcus_per_row) as usize);
-            for (i, (h, v)) in mcu_blocks(frame) {
-                let plane = &coefficients.planes()[i];
-                let (columns, rows) = frame.blocks(i);
+            for (component, (h, v)) in mcu_blocks(frame) {
+                let plane = &coefficients.planes()[component];
+                let (columns, rows) = frame.blocks(component);
                 for (y, x) in (y * v..).take(v).flat_map(|y| (x * h..).take(h).map(move |x| (y, x))) {
                     if x < columns as usize && y < rows as usize {
                         let block = plane.block(x, y);
-                        self.push_dc(i, block[0].into(), &mut last_dc[i])?;
-                        self.push_ac(i, block)?;
+                        self.push_dc(component, block[0].into(), &mut last_dc[component])?;
+                        self.push_ac(component, block)?;
                     } else {
                         // Scans of a single component omit the blocks that only pad an MCU. Insert
                         // padding as in jpegtran: repeating the previous DC coefficient costs the
                         // fewest bits.
-                        let previous = last_dc[i];
-                        self.push_dc(i, previous, &mut last_dc[i])?;
-                        self.push(table_start(true, table_group(i)), 0);
+                        let previous = last_dc[component];
+                        self.push_dc(component, previous, &mut last_dc[component])?;
+                        self.push(table_start(true, table_group(component)), 0);
                     }
                 }
             }
@@ -206,7 +207,7 @@ impl Tokens {
         self.symbols.push((code as u32) << 16 | bits);
     }
 
-    fn push_dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
+    fn push_dc(&mut self, component: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > MAX_DC_BITS {
             return Err(Error::new(format!(
@@ -215,13 +216,13 @@ impl Tokens {
         }
         *last = value;
         reserve(&mut self.symbols, 1 + 64)?;
-        self.push(table_start(false, table_group(i)) + usize::from(size), bits);
+        self.push(table_start(false, table_group(component)) + usize::from(size), bits);
         Ok(())
     }
 
     /// Appends the symbols of a block's AC coefficients (T.81, F.1.2.2).
-    fn push_ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
-        let table = table_start(true, table_group(i));
+    fn push_ac(&mut self, component: usize, block: &[i16; 64]) -> Result<()> {
+        let table = table_start(true, table_group(component));
         let mut run = 0;
         for value in NATURAL[1..64].iter().map(|&position| block[usize::from(position)]) {
             if value == 0 {
@@ -251,8 +252,8 @@ fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
     let mut tables = Vec::new();
     reserve(&mut tables, 4)?;
     for c in header.scan.components() {
-        let dc = header.huffman(bytes, false, c.dc).map_err(|e| error(&e))?;
-        let ac = header.huffman(bytes, true, c.ac).map_err(|e| error(&e))?;
+        let dc = header.huffman(bytes, false, c.dc_table).map_err(|e| error(&e))?;
+        let ac = header.huffman(bytes, true, c.ac_table).map_err(|e| error(&e))?;
         let lookups = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
         tables.push(lookups.map_err(|e| error(&e.to_string()))?);
     }
@@ -289,8 +290,11 @@ mod tests {
             let header = Header::read(bytes).unwrap();
             let (across, down) = header.frame.blocks(0);
             let mut tokens = Tokens::default();
-            let result =
-                tokens.read(bytes, &header, &Grid { mcus_per_row: across, mcu_rows: down, restart_interval: across });
+            let result = tokens.read(
+                bytes,
+                &header,
+                &McuGrid { mcus_per_row: across, mcu_rows: down, restart_interval: across },
+            );
             assert_eq!(result.is_err(), is_damaged);
             assert!(tokens.coefficients.memory() >= (width * height * 2) as usize);
             tokens.trim();

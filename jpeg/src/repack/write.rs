@@ -1,17 +1,17 @@
 //! Writes marker segments and entropy-coded data.
 
 use super::tables::choose_table;
-use super::tokens::{Grid, SYMBOL_COUNT, TABLE_GROUPS, Tokens, table_group, table_start};
+use super::tokens::{McuGrid, SYMBOL_COUNT, TABLE_GROUPS, Tokens, table_group, table_start};
 use crate::bits::has_ff;
 use crate::header::{Header, NATURAL};
 use crate::lengths::Lengths;
 
 pub(super) fn append_segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
-    let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
+    let length = 2 + body.iter().map(|piece| piece.len()).sum::<usize>();
     let length = u16::try_from(length).expect("a body is either short or copied from a segment");
     out.extend([0xff, marker]);
     out.extend(length.to_be_bytes());
-    body.iter().for_each(|part| out.extend_from_slice(part));
+    body.iter().for_each(|piece| out.extend_from_slice(piece));
 }
 
 /// Appends DQT and SOF. A quantization table that needs 16 bits requires an extended frame instead
@@ -47,21 +47,21 @@ pub(super) fn append_frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64
 }
 
 /// Appends the lengths of the restart segments, DHT, DRI, SOS, the coded `tokens`, and EOI.
-pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
+pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &McuGrid, tokens: &Tokens) {
     let components = header.frame.components();
     let segments = (grid.mcus_per_row * grid.mcu_rows).div_ceil(grid.restart_interval) as usize;
     let lengths_offset = append_placeholder_lengths(out, segments);
     let mut codes = [(0u16, 0u8); SYMBOL_COUNT];
     let mut bits = 0;
-    for (ac, g) in (0..TABLE_GROUPS).flat_map(|g| [(false, g), (true, g)]) {
-        let start = table_start(ac, g);
+    for (is_ac, group) in (0..TABLE_GROUPS).flat_map(|group| [(false, group), (true, group)]) {
+        let start = table_start(is_ac, group);
         let counts: &[u32; 256] = tokens.counts[start..start + 256].try_into().expect("256 symbols");
         if counts.iter().all(|&n| n == 0) {
             continue;
         }
-        let spec = choose_table(counts, ac, g == 1);
-        append_segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.counts(), spec.values()]);
-        for code in spec.codes(ac).expect("the standard and optimized tables are prefix codes") {
+        let spec = choose_table(counts, is_ac, group == 1);
+        append_segment(out, 0xc4, &[&[u8::from(is_ac) << 4 | group as u8], spec.counts(), spec.values()]);
+        for code in spec.codes(is_ac).expect("the standard and optimized tables are prefix codes") {
             let symbol = usize::from(code.symbol);
             codes[start + symbol] = (code.code, code.length);
             bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));

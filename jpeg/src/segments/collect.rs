@@ -126,7 +126,7 @@ mod tests {
         let mut segments = Vec::new();
         list_needed(&layout, &Window::new(&layout, region), header.restart_interval, data.len(), &mut segments)
             .unwrap();
-        let lengths = header.lengths(jpeg, layout.mcus.0 * layout.mcus.1);
+        let lengths = header.lengths(jpeg, layout.mcus_per_row * layout.mcu_rows);
         let mut stream = vec![0; data.len()];
         let copy = |segments: &[Segment], stream: &[u8]| {
             segments.iter().map(|segment| stream[segment.bytes.clone()].to_vec()).collect::<Vec<_>>()
@@ -216,6 +216,6 @@ mod tests {
         short.drain(app + Lengths::ID.len()..app + Lengths::ID.len() + 2);
         let header = Header::read(&short).unwrap();
         let layout = Layout::new(&header).unwrap();
-        assert_eq!(header.lengths(&short, layout.mcus.0 * layout.mcus.1).len(), 0);
+        assert_eq!(header.lengths(&short, layout.mcus_per_row * layout.mcu_rows).len(), 0);
     }
 }

@@ -28,12 +28,12 @@ impl Segment {
 
 /// Returns the first and last needed MCU of each needed row. MCUs are numbered row by row.
 fn needed_mcus(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
-    let (across, columns) = (layout.mcus.0, window.columns.clone());
-    window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
+    let (mcus_per_row, columns) = (layout.mcus_per_row, window.columns.clone());
+    window.rows.clone().map(move |row| (row * mcus_per_row + columns.start, row * mcus_per_row + columns.end - 1))
 }
 
 fn mcus_per_segment(layout: &Layout, interval: u32) -> u32 {
-    if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
+    if interval == 0 { layout.mcus_per_row * layout.mcu_rows } else { interval }
 }
 
 pub(crate) fn count_needed(layout: &Layout, window: &Window, interval: u32) -> usize {
@@ -48,22 +48,22 @@ pub(crate) fn count_needed(layout: &Layout, window: &Window, interval: u32) -> u
 }
 
 /// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if an
-/// allocation fails, or if data of `bytes` bytes cannot contain that many segments. Each segment
-/// has at least one byte, and a marker follows each segment except the last.
+/// allocation fails, or if data of `data_bytes` bytes cannot contain that many segments. Each
+/// segment has at least one byte, and a marker follows each segment except the last.
 pub(crate) fn list_needed(
     layout: &Layout,
     window: &Window,
     interval: u32,
-    bytes: usize,
+    data_bytes: usize,
     segments: &mut Vec<Segment>,
 ) -> Option<()> {
     segments.clear();
     let count = count_needed(layout, window, interval);
-    if count > (bytes + MARKER_LEN) / (1 + MARKER_LEN) {
+    if count > (data_bytes + MARKER_LEN) / (1 + MARKER_LEN) {
         return None;
     }
     reserve_exact(segments, count).ok()?;
-    let (interval, mcus) = (mcus_per_segment(layout, interval), layout.mcus.0 * layout.mcus.1);
+    let (interval, mcus) = (mcus_per_segment(layout, interval), layout.mcus_per_row * layout.mcu_rows);
     for (first, last) in needed_mcus(layout, window) {
         for index in first / interval..=last / interval {
             let start = index * interval;

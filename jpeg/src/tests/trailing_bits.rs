@@ -50,8 +50,8 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         let full_area = Rect::new(0, 0, width, height);
         let (pixels, none) = decode_with_all(&jpeg, full_area);
         assert_eq!((none, plain(&jpeg)), (None, None));
-        let mcus = Jpeg::open(&jpeg).unwrap().layout.mcus;
-        let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
+        let layout = Jpeg::open(&jpeg).unwrap().layout;
+        let last = (layout.mcus_per_row * layout.mcu_rows - 1).checked_div(restart).unwrap_or(0) as usize;
         let random = &mut Random::new(u64::from(restart));
         let noise: Vec<u8> = (0..3000).map(|_| random.below(255) as u8).collect();
         for number in [0, last / 2, last] {
@@ -75,16 +75,17 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
     let (random, mut counts) = (&mut Random::new(5), [0; 2]);
     for (jpeg, (width, height), restart) in images() {
         let opened = Jpeg::open(&jpeg).unwrap();
-        let (across, down) = opened.layout.mcus;
-        let interval = if restart == 0 { across * down } else { restart };
+        let (mcus_per_row, mcu_rows) = (opened.layout.mcus_per_row, opened.layout.mcu_rows);
+        let interval = if restart == 0 { mcus_per_row * mcu_rows } else { restart };
         for _ in 0..8 {
             let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
             let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
             let region = Rect::new(x, y, part(width - x), part(height - y));
-            let number = random.below((across * down).div_ceil(interval) as usize);
+            let number = random.below((mcus_per_row * mcu_rows).div_ceil(interval) as usize);
             let window = Window::new(&opened.layout, region);
-            let last = ((number as u32 + 1) * interval).min(across * down) - 1;
-            let decoded = window.rows.contains(&(last / across)) && window.columns.contains(&(last % across));
+            let last = ((number as u32 + 1) * interval).min(mcus_per_row * mcu_rows) - 1;
+            let decoded =
+                window.rows.contains(&(last / mcus_per_row)) && window.columns.contains(&(last % mcus_per_row));
             counts[usize::from(decoded)] += 1;
             let (pixels, damage) = decode_with_all(&with_bytes_after_segment(&jpeg, number, &[0x55, 0x55]), region);
             assert_eq!(damage.is_some(), decoded, "segment {number}, {region:?}, restart {restart}");

@@ -77,7 +77,7 @@ pub(crate) fn find_damage(jpeg: &[u8]) -> Result<Option<String>> {
 /// them. Far outside -512..=511, values wrap around in the C code but saturate in the SIMD code.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
-        plane.data.chunks_exact(64).all(|block| {
+        plane.coefficients.chunks_exact(64).all(|block| {
             block.iter().zip(&plane.quant).map(|(&c, &q)| i64::from(c).abs() * i64::from(q)).sum::<i64>() < 1800
         })
     })

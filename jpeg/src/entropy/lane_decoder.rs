@@ -1,20 +1,21 @@
-//! [`Machine`] owns the lanes and their memory.
+//! [`LaneDecoder`] owns the lanes and their memory.
 //!
 //! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
 //! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
 //! buffers are unchecked, which saves several bounds checks per symbol.
 //!
-//! **Invariants** of [`Machine`]. The unsafe code of the backends relies on them. Only this file
-//! changes the fields named below, except that the backends advance the lanes.
+//! **Invariants** of [`LaneDecoder`]. The unsafe code of the backends relies on them. Only this
+//! file changes the fields named below, except that the backends advance the lanes.
 //! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
-//!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
-//!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
-//!   most 24 bytes past `bit`.
-//! - A busy lane that has not finished has `next < end`. It owns the coefficients up to `end` plus
-//!   [`SLACK_BLOCKS`] blocks. A backend stores at `next` or later in the same block, or at the first
-//!   coefficient after that block, and stops at `end`.
+//!   at most `max_bit`, the first bit of these bytes. A backend compares `bit` with `max_bit` at
+//!   least once per block. Within a block, `bit` advances by less than 256 bytes, and a read
+//!   extends at most 24 bytes past `bit`.
+//! - A busy lane that has not finished has `next_coefficient < end_coefficient`. It owns the
+//!   coefficients up to `end_coefficient` plus [`SLACK_BLOCKS`] blocks. A backend stores at
+//!   `next_coefficient` or later in the same block, or at the first coefficient after that block,
+//!   and stops at `end_coefficient`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
-//!   `link` and every link's `next` are indices of links.
+//!   `link` and every link's `next_link` are indices of links.
 //! - While a lane is busy, memory may grow but not shrink.
 //! - A [`Backend`] exists only if the CPU has the instructions that it is named after.
 
@@ -25,14 +26,14 @@ use arrayvec::ArrayVec;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::backend::{Backend, Kind};
-use super::lanes::{LANES, LINKS, Lanes, Link, Pointers, SLACK_BYTES};
+use super::lanes::{LANES, LINKS, LaneMemory, Lanes, Link, SLACK_BYTES};
 use super::scalar;
 use super::table::{TABLE_WORDS, Table};
 use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
 /// Maximum number of bytes of each kind of memory that a thread keeps after a large image.
-pub(crate) const KEPT_BYTES: usize = 64 << 20;
+pub(crate) const MAX_RETAINED_BYTES: usize = 64 << 20;
 
 /// Number of lanes if the backend has no vectors, or if vectors do not pay off.
 const SCALAR_LANES: usize = 3;
@@ -57,14 +58,14 @@ struct Block([i16; 64]);
 struct Pattern {
     links: Range<usize>,
     tables: ArrayVec<(usize, usize), 10>,
-    users: usize,
+    user_count: usize,
 }
 
 struct CachedTable {
     spec: Spec,
-    ac: bool,
-    users: usize,
-    last_use: u64,
+    is_ac: bool,
+    user_count: usize,
+    last_use_time: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub(crate) struct Slot {
     pub(crate) blocks: Range<usize>,
 }
 
-pub(crate) struct Machine {
+pub(crate) struct LaneDecoder {
     backend: Backend,
     /// The entropy-coded bytes of all slots, followed by [`SLACK_BYTES`] bytes.
     stream: Vec<u8>,
@@ -92,10 +93,16 @@ pub(crate) struct Machine {
     free_slots: Vec<Slot>,
 }
 
-impl Machine {
+impl LaneDecoder {
     pub(crate) fn new(backend: Backend) -> Self {
-        let lanes = Lanes { bit: [0; LANES], next: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
-        Machine {
+        let lanes = Lanes {
+            bit: [0; LANES],
+            next_coefficient: [0; LANES],
+            end_coefficient: [0; LANES],
+            table: [0; LANES],
+            link: [0; LANES],
+        };
+        LaneDecoder {
             backend,
             stream: vec![0; SLACK_BYTES],
             blocks: Vec::new(),
@@ -105,7 +112,7 @@ impl Machine {
             clock: 0,
             links: [Link::default(); LINKS],
             #[cfg(target_arch = "x86_64")]
-            vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next: [0; LINKS] },
+            vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next_link: [0; LINKS] },
             patterns: Vec::new(),
             lanes,
             busy_lanes: 0,
@@ -134,32 +141,32 @@ impl Machine {
                 self.find_or_build_table(ac, true, start_time)?,
             ));
         }
-        if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
-            self.patterns[i].users += 1;
+        if let Some(i) = self.patterns.iter().position(|p| p.user_count > 0 && p.tables == tables) {
+            self.patterns[i].user_count += 1;
             return Ok(Some(i));
         }
-        let is_used = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let is_used = |i: usize| self.patterns.iter().any(|p| p.user_count > 0 && p.links.contains(&i));
         let fits = |&first: &usize| (first..first + blocks.len()).all(|i| i < LINKS && !is_used(i));
         let Some(first) = (0..LINKS).find(fits) else { return Ok(None) };
         let links = first..first + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {
-            let next = (i + 1) % tables.len();
+            let next_block = (i + 1) % tables.len();
             let offset = |table: usize| (table * TABLE_WORDS) as u32;
-            let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (first + next) as u32);
-            self.links[first + i] = Link { ac, next_dc, next };
+            let (ac, next_dc, next_link) = (offset(ac), offset(tables[next_block].0), (first + next_block) as u32);
+            self.links[first + i] = Link { ac, next_dc, next_link };
             #[cfg(target_arch = "x86_64")]
             {
                 self.vector_links.ac[first + i] = ac;
                 self.vector_links.next_dc[first + i] = next_dc;
-                self.vector_links.next[first + i] = next;
+                self.vector_links.next_link[first + i] = next_link;
             }
         }
         for table in tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
-            self.tables_in_use += usize::from(self.cached_tables[table].users == 0);
-            self.cached_tables[table].users += 1;
+            self.tables_in_use += usize::from(self.cached_tables[table].user_count == 0);
+            self.cached_tables[table].user_count += 1;
         }
-        let pattern = Pattern { links, tables, users: 1 };
-        match self.patterns.iter().position(|p| p.users == 0) {
+        let pattern = Pattern { links, tables, user_count: 1 };
+        match self.patterns.iter().position(|p| p.user_count == 0) {
             Some(i) => {
                 self.patterns[i] = pattern;
                 Ok(Some(i))
@@ -171,13 +178,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn release(&mut self, pattern: usize) {
+    pub(crate) fn release_pattern(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
-        pattern.users -= 1;
-        if pattern.users == 0 {
+        pattern.user_count -= 1;
+        if pattern.user_count == 0 {
             for table in pattern.tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
-                self.cached_tables[table].users -= 1;
-                self.tables_in_use -= usize::from(self.cached_tables[table].users == 0);
+                self.cached_tables[table].user_count -= 1;
+                self.tables_in_use -= usize::from(self.cached_tables[table].user_count == 0);
             }
         }
     }
@@ -185,28 +192,29 @@ impl Machine {
     /// Returns the index of a cached or newly built table. A new table replaces the least recently
     /// used table without users if the cache is full. Tables requested after `start_time` are not
     /// replaced, because the current image needs them but is not yet counted as their user.
-    fn find_or_build_table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
+    fn find_or_build_table(&mut self, spec: &Spec, is_ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
-        if let Some(i) = self.cached_tables.iter().position(|c| c.ac == ac && c.spec == *spec) {
-            self.cached_tables[i].last_use = self.clock;
+        if let Some(i) = self.cached_tables.iter().position(|c| c.is_ac == is_ac && c.spec == *spec) {
+            self.cached_tables[i].last_use_time = self.clock;
             return Ok(i);
         }
-        let cached = CachedTable { spec: spec.clone(), ac, users: 0, last_use: self.clock };
-        let is_evictable = |c: &&CachedTable| c.users == 0 && c.last_use <= start_time;
-        let oldest = self.cached_tables.iter().filter(is_evictable).min_by_key(|c| c.last_use).map(|c| c.last_use);
+        let cached = CachedTable { spec: spec.clone(), is_ac, user_count: 0, last_use_time: self.clock };
+        let is_evictable = |c: &&CachedTable| c.user_count == 0 && c.last_use_time <= start_time;
+        let oldest =
+            self.cached_tables.iter().filter(is_evictable).min_by_key(|c| c.last_use_time).map(|c| c.last_use_time);
         match self
             .cached_tables
             .iter()
-            .position(|c| self.cached_tables.len() >= MAX_CACHED_TABLES && Some(c.last_use) == oldest)
+            .position(|c| self.cached_tables.len() >= MAX_CACHED_TABLES && Some(c.last_use_time) == oldest)
         {
             Some(i) => {
-                self.tables[i] = Table::new(spec, ac)?;
+                self.tables[i] = Table::new(spec, is_ac)?;
                 self.cached_tables[i] = cached;
                 Ok(i)
             }
             None => {
                 reserve(&mut self.tables, 1)?;
-                self.tables.push(Table::new(spec, ac)?);
+                self.tables.push(Table::new(spec, is_ac)?);
                 self.cached_tables.push(cached);
                 Ok(self.tables.len() - 1)
             }
@@ -215,7 +223,7 @@ impl Machine {
 
     /// Reserves memory for an image. Returns `None` if an allocation fails, or if offsets would not
     /// fit in 32 bits, which the vectors require.
-    pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
+    pub(crate) fn reserve_slot(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
         // Add slack to each slot, so that a lane that runs past its segment stops before the next
         // slot.
         let bytes = bytes + SLACK_BYTES;
@@ -226,7 +234,7 @@ impl Machine {
             assert!(self.busy_lanes == 0, "a busy lane uses a slot");
             self.free_slots.clear();
             self.slots.clear();
-            if self.stream.len() + self.blocks.len() * size_of::<Block>() > KEPT_BYTES {
+            if self.stream.len() + self.blocks.len() * size_of::<Block>() > MAX_RETAINED_BYTES {
                 (self.stream, self.blocks) = (vec![0; SLACK_BYTES], Vec::new());
             }
         }
@@ -247,7 +255,7 @@ impl Machine {
         Some(slot)
     }
 
-    pub(crate) fn free(&mut self, slot: Slot) {
+    pub(crate) fn free_slot(&mut self, slot: Slot) {
         self.free_slots.push(slot);
     }
 
@@ -272,16 +280,16 @@ impl Machine {
 
     /// Starts a lane at bit `bit` of the stream, and returns the index of the lane. The lane
     /// decodes `count` blocks, a whole number of MCUs, into the blocks that start at index `first`.
-    pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
+    pub(crate) fn start_lane(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy_lanes;
-        assert!(lane < LANES && bit <= self.last_bit() && count > 0);
+        assert!(lane < LANES && bit <= self.max_bit() && count > 0);
         let blocks = &mut self.blocks[first..first + Self::blocks_to_reserve(count)];
         blocks[..count].fill(Block([0; 64]));
         let pattern = &self.patterns[pattern];
-        assert!(pattern.users > 0);
+        assert!(pattern.user_count > 0);
         self.lanes.bit[lane] = bit as u32;
-        self.lanes.next[lane] = (first * 64) as u32;
-        self.lanes.end[lane] = ((first + count) * 64) as u32;
+        self.lanes.next_coefficient[lane] = (first * 64) as u32;
+        self.lanes.end_coefficient[lane] = ((first + count) * 64) as u32;
         self.lanes.table[lane] = (pattern.tables[0].0 * TABLE_WORDS) as u32;
         self.lanes.link[lane] = pattern.links.start as u32;
         self.busy_lanes += 1;
@@ -291,19 +299,21 @@ impl Machine {
     /// Decodes in some or all busy lanes until at least one of them has finished.
     ///
     /// # Panics
-    /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
+    /// If no lane is busy, or if a lane has finished but has not been
+    /// [stopped](LaneDecoder::stop_lane).
     pub(crate) fn run(&mut self) {
-        let (index, end) = (&self.lanes.next[..self.busy_lanes], &self.lanes.end[..self.busy_lanes]);
+        let (index, end) =
+            (&self.lanes.next_coefficient[..self.busy_lanes], &self.lanes.end_coefficient[..self.busy_lanes]);
         assert!(self.busy_lanes > 0 && index.iter().zip(end).all(|(index, end)| index < end));
-        let memory = Pointers {
+        let memory = LaneMemory {
             stream: self.stream.as_ptr(),
-            limit: self.last_bit() as u64,
+            max_bit: self.max_bit() as u64,
             coefficients: self.blocks.as_mut_ptr().cast(),
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
         };
-        // SAFETY: `start` made every busy lane valid, no lane has reached its end, and memory has
-        // not shrunk since. This CPU supports the backend.
+        // SAFETY: `start_lane` made every busy lane valid, no lane has reached its end, and memory
+        // has not shrunk since. This CPU supports the backend.
         unsafe {
             match self.backend.kind() {
                 Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy_lanes),
@@ -321,20 +331,22 @@ impl Machine {
 
     /// Returns the bit at which a busy lane stopped, or `None` if it has not finished.
     pub(crate) fn finished_bit(&self, lane: usize) -> Option<usize> {
-        (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
+        (self.lanes.next_coefficient[lane] >= self.lanes.end_coefficient[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
     /// Ends a lane that has finished. The last busy lane moves to its index.
-    pub(crate) fn stop(&mut self, lane: usize) {
+    pub(crate) fn stop_lane(&mut self, lane: usize) {
         assert!(lane < self.busy_lanes);
         self.busy_lanes -= 1;
         let lanes = &mut self.lanes;
-        for field in [&mut lanes.bit, &mut lanes.next, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
+        for field in
+            [&mut lanes.bit, &mut lanes.next_coefficient, &mut lanes.end_coefficient, &mut lanes.table, &mut lanes.link]
+        {
             field[lane] = field[self.busy_lanes];
         }
     }
 
-    fn last_bit(&self) -> usize {
+    fn max_bit(&self) -> usize {
         (self.stream.len() - SLACK_BYTES) * 8
     }
 }
@@ -346,39 +358,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_runs_only_lanes_that_have_not_finished() {
-        let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
-        let mut machine = Machine::new(Backend::scalar());
-        assert!(refused(&mut machine), "no lane is busy");
+    fn a_decoder_runs_only_lanes_that_have_not_finished() {
+        let refused = |lane_decoder: &mut LaneDecoder| catch_unwind(AssertUnwindSafe(|| lane_decoder.run())).is_err();
+        let mut lane_decoder = LaneDecoder::new(Backend::scalar());
+        assert!(refused(&mut lane_decoder), "no lane is busy");
         // The only code stands for both a DC difference of zero and the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
-        let pattern = machine.acquire_pattern(&[(&spec, &spec)]).unwrap().unwrap();
-        let slot = machine.reserve(8, Machine::blocks_to_reserve(1)).unwrap();
-        machine.stream(&slot).fill(0);
-        machine.start(slot.stream.start * 8, slot.blocks.start, 1, pattern);
-        machine.run();
-        assert_eq!(machine.finished_bit(0), Some(slot.stream.start * 8 + 2));
-        assert!(refused(&mut machine), "the lane has finished");
-        machine.stop(0);
-        assert!(refused(&mut machine), "the lane was stopped");
+        let pattern = lane_decoder.acquire_pattern(&[(&spec, &spec)]).unwrap().unwrap();
+        let slot = lane_decoder.reserve_slot(8, LaneDecoder::blocks_to_reserve(1)).unwrap();
+        lane_decoder.stream(&slot).fill(0);
+        lane_decoder.start_lane(slot.stream.start * 8, slot.blocks.start, 1, pattern);
+        lane_decoder.run();
+        assert_eq!(lane_decoder.finished_bit(0), Some(slot.stream.start * 8 + 2));
+        assert!(refused(&mut lane_decoder), "the lane has finished");
+        lane_decoder.stop_lane(0);
+        assert!(refused(&mut lane_decoder), "the lane was stopped");
     }
 
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
-        let mut machine = Machine::new(Backend::scalar());
+        let mut lane_decoder = LaneDecoder::new(Backend::scalar());
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_CACHED_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
             // Only the image's own tables could be evicted, because all others are in use.
-            machine.find_or_build_table(&pair[0], true, 0).unwrap();
-            machine.find_or_build_table(&pair[1], true, 0).unwrap();
+            lane_decoder.find_or_build_table(&pair[0], true, 0).unwrap();
+            lane_decoder.find_or_build_table(&pair[1], true, 0).unwrap();
         }
-        machine.cached_tables.iter_mut().for_each(|c| c.users = 1);
+        lane_decoder.cached_tables.iter_mut().for_each(|c| c.user_count = 1);
         let (dc, ac): (Vec<_>, Vec<_>) = ([1, 2, 3].map(spec).into(), [4, 5, 6].map(spec).into());
         let blocks: Vec<_> = [0, 1, 1, 1, 1, 1, 1, 1, 1, 2].iter().map(|&i: &usize| (&dc[i], &ac[i])).collect();
-        let pattern = machine.acquire_pattern(&blocks).unwrap().unwrap();
-        for (&(d, a), (dc, ac)) in machine.patterns[pattern].tables.iter().zip(&blocks) {
-            assert!(machine.cached_tables[d].spec == **dc && machine.cached_tables[a].spec == **ac);
+        let pattern = lane_decoder.acquire_pattern(&blocks).unwrap().unwrap();
+        for (&(d, a), (dc, ac)) in lane_decoder.patterns[pattern].tables.iter().zip(&blocks) {
+            assert!(lane_decoder.cached_tables[d].spec == **dc && lane_decoder.cached_tables[a].spec == **ac);
         }
     }
 }
