@@ -37,9 +37,9 @@ fn decode_halves(region: Rect, out: &mut [u8], decode_band: &(impl Fn(Rect, &mut
     let top = Rect { height: middle - region.y, ..region };
     let bottom = Rect { y: middle, height: region.height - top.height, ..region };
     let (top_rows, bottom_rows) = out.split_at_mut(top.size().area() as usize * 3);
-    let (top_rows, bottom_rows) =
+    let (is_top_sound, is_bottom_sound) =
         rayon::join(|| decode_halves(top, top_rows, decode_band), || decode_halves(bottom, bottom_rows, decode_band));
-    top_rows && bottom_rows
+    is_top_sound && is_bottom_sound
 }
 
 #[cfg(test)]

@@ -45,9 +45,9 @@ pub enum CacheFormat {
 
 pub(crate) struct DecodedCache {
     format: CacheFormat,
-    limit: usize,
-    used: AtomicUsize,
-    images: AtomicU64,
+    max_bytes: usize,
+    used_bytes: AtomicUsize,
+    image_count: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
     /// Maps the hash of the encoded bytes to the decoded image, or to `None` while a worker decodes
@@ -78,18 +78,18 @@ pub(crate) enum Lookup<'a> {
 pub(crate) struct Admission<'a> {
     cache: &'a DecodedCache,
     key: u128,
-    bytes: usize,
+    reserved_bytes: usize,
     /// Maximum size of the coefficients in bytes; 0 if pixels are stored.
     pub(crate) max_coefficient_bytes: usize,
 }
 
 impl DecodedCache {
-    pub(crate) fn new(limit: usize, format: CacheFormat) -> Self {
+    pub(crate) fn new(max_bytes: usize, format: CacheFormat) -> Self {
         DecodedCache {
             format,
-            limit,
-            used: AtomicUsize::new(0),
-            images: AtomicU64::new(0),
+            max_bytes,
+            used_bytes: AtomicUsize::new(0),
+            image_count: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -108,9 +108,9 @@ impl DecodedCache {
     }
 
     pub(crate) fn find(&self, image: &mut EncodedImage<'_>) -> Lookup<'_> {
-        let (encoded, pixels) = (image.bytes(), image.size().area().saturating_mul(3));
+        let (encoded, pixel_bytes) = (image.bytes(), image.size().area().saturating_mul(3));
         // Reading an uncompressed image is as fast as a cache hit.
-        if encoded.len() as u64 >= pixels {
+        if encoded.len() as u64 >= pixel_bytes {
             return Lookup::Declined;
         }
         let key = XxHash3_128::oneshot(encoded);
@@ -127,13 +127,13 @@ impl DecodedCache {
                 };
             }
             None => {
-                if let Some(bytes) = self.reserve(pixels) {
+                if let Some(reserved_bytes) = self.reserve(pixel_bytes) {
                     shard.insert(key, None);
                     self.misses.fetch_add(1, Relaxed);
                     return Lookup::Admitted(Admission {
                         cache: self,
                         key,
-                        bytes,
+                        reserved_bytes,
                         max_coefficient_bytes: self.max_coefficient_bytes(image),
                     });
                 }
@@ -144,10 +144,10 @@ impl DecodedCache {
         Lookup::Declined
     }
 
-    fn reserve(&self, pixels: u64) -> Option<usize> {
-        let bytes = footprint(usize::try_from(pixels).ok()?, 1)?;
-        let reserve_bytes = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used.fetch_update(Relaxed, Relaxed, reserve_bytes).ok().map(|_| bytes)
+    fn reserve(&self, pixel_bytes: u64) -> Option<usize> {
+        let bytes = entry_bytes(usize::try_from(pixel_bytes).ok()?, 1)?;
+        let reserve_bytes = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max_bytes);
+        self.used_bytes.fetch_update(Relaxed, Relaxed, reserve_bytes).ok().map(|_| bytes)
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard> {
@@ -158,9 +158,9 @@ impl DecodedCache {
         DecodedCacheStats {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            images: self.images.load(Relaxed),
-            bytes: self.used.load(Relaxed) as u64,
-            capacity_bytes: self.limit as u64,
+            images: self.image_count.load(Relaxed),
+            bytes: self.used_bytes.load(Relaxed) as u64,
+            capacity_bytes: self.max_bytes as u64,
         }
     }
 }
@@ -168,7 +168,7 @@ impl DecodedCache {
 /// Returns an upper bound on the memory of an entry, in bytes. `bytes` is the size of its data, and
 /// `large_lists` the number of allocations that may be rounded up to pages. Returns `None` on
 /// overflow.
-fn footprint(bytes: usize, large_lists: usize) -> Option<usize> {
+fn entry_bytes(bytes: usize, large_lists: usize) -> Option<usize> {
     let rounding = if bytes < 16 * PAGE_BYTES { 0 } else { large_lists * (PAGE_BYTES - 1) };
     bytes.checked_add(rounding + ENTRY_BYTES)
 }
@@ -182,22 +182,22 @@ impl Admission<'_> {
             return;
         }
         let cached = guarded(|| {
-            Ok(self.take_coefficients(coefficients).unwrap_or_else(|| Cached::Pixels(Arc::new(copy(pixels)))))
+            Ok(self.store_coefficients(coefficients).unwrap_or_else(|| Cached::Pixels(Arc::new(copy(pixels)))))
         });
         if let Ok(cached) = cached {
             self.cache.shard(self.key).insert(self.key, Some(cached));
-            self.cache.images.fetch_add(1, Relaxed);
+            self.cache.image_count.fetch_add(1, Relaxed);
             // The cached image now owns the space.
-            self.bytes = 0;
+            self.reserved_bytes = 0;
         }
     }
 
-    fn take_coefficients(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
+    fn store_coefficients(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
         let coefficients = coefficients?;
         // The coefficients have four lists, one of which is always small.
-        let bytes = footprint(coefficients.bytes(), 3).filter(|&bytes| bytes <= self.bytes)?;
-        self.cache.used.fetch_sub(self.bytes - bytes, Relaxed);
-        self.bytes = bytes;
+        let bytes = entry_bytes(coefficients.bytes(), 3).filter(|&bytes| bytes <= self.reserved_bytes)?;
+        self.cache.used_bytes.fetch_sub(self.reserved_bytes - bytes, Relaxed);
+        self.reserved_bytes = bytes;
         Some(Cached::Coefficients(Arc::new(coefficients)))
     }
 }
@@ -211,9 +211,9 @@ fn copy(pixels: &Pixels) -> Pixels {
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        if self.reserved_bytes > 0 {
             self.cache.shard(self.key).remove(&self.key);
-            self.cache.used.fetch_sub(self.bytes, Relaxed);
+            self.cache.used_bytes.fetch_sub(self.reserved_bytes, Relaxed);
         }
     }
 }
@@ -243,12 +243,12 @@ mod tests {
         assert!(matches!(cache.find(&mut image), Lookup::Declined), "a different worker is decoding the image");
         drop(dropped);
         assert_eq!((cache.stats().bytes, cache.stats().images), (0, 0));
-        let Lookup::Admitted(part) = cache.find(&mut image) else { panic!("the space is free again") };
-        part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)), None);
+        let Lookup::Admitted(cropped) = cache.find(&mut image) else { panic!("the space is free again") };
+        cropped.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)), None);
         assert_eq!(cache.stats().bytes, 0);
-        let Lookup::Admitted(slot) = cache.find(&mut image) else { panic!("the space is free again") };
+        let Lookup::Admitted(admission) = cache.find(&mut image) else { panic!("the space is free again") };
         let pixels = decoded(&mut image, area);
-        slot.fill(image.size(), &pixels, None);
+        admission.fill(image.size(), &pixels, None);
         let Lookup::Hit(hit) = cache.find(&mut image) else { panic!("the image is in the cache") };
         assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
@@ -284,7 +284,7 @@ mod tests {
         let codecs = Codecs::new();
         let noise: Vec<u8> = (0..120 * 90 * 3).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let large = encode(&noise, 120, 90, 3, &Options::new(92, 1, 1));
-        for (file, format, as_coefficients) in [
+        for (file, format, is_coefficients) in [
             (&jpeg(1), CacheFormat::Coefficients, true),
             (&jpeg(1), CacheFormat::Pixels, false),
             (&large, CacheFormat::Coefficients, false),
@@ -300,7 +300,7 @@ mod tests {
                 Lookup::Hit(hit) => hit.data().len(),
                 _ => panic!("the image is in the cache"),
             };
-            assert_eq!(image.coefficients().is_some(), as_coefficients);
+            assert_eq!(image.coefficients().is_some(), is_coefficients);
             assert!(decoded(&mut image, Rect::full(size)).data() == pixels.data());
             let stats = cache.stats();
             assert_eq!((stats.hits, stats.misses, stats.images, stats.bytes as usize), (1, 1, 1, bytes + ENTRY_BYTES));

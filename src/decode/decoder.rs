@@ -6,22 +6,22 @@ use super::Size;
 
 /// Reads the header of an image. The second argument is the maximum number of bytes for the
 /// decoder's own buffers. The BMP decoder ignores this limit.
-pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, String>;
+pub(super) type OpenFn = for<'a> fn(&'a [u8], usize) -> Result<BoxedDecoder<'a>, String>;
 
-pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
+pub(super) type BoxedDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
 pub(super) trait Decoder {
     /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
 
     /// Returns the format of the pixels that [`read`](Decoder::read) writes.
-    fn color(&self) -> Color;
+    fn pixel_format(&self) -> PixelFormat;
 
     /// Returns the EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
     fn orientation(&self) -> u8;
 
     /// Decodes the pixels to `out`. The length of `out` must be the number of pixels times
-    /// [`Color::bytes`].
+    /// [`PixelFormat::bytes_per_pixel`].
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
     /// Returns whether [`read_indices`](Decoder::read_indices) supports the image. Each pixel is
@@ -38,7 +38,7 @@ pub(super) trait Decoder {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Color {
+pub(super) struct PixelFormat {
     /// Number of channels, 1 to 4.
     pub(super) channels: u8,
     pub(super) depth: Depth,
@@ -52,14 +52,14 @@ pub(super) enum Depth {
     F32,
 }
 
-impl Color {
-    pub(super) const RGB8: Color = Color::of_8_bits(3);
+impl PixelFormat {
+    pub(super) const RGB8: PixelFormat = PixelFormat::of_8_bits(3);
 
     pub(super) const fn of_8_bits(channels: u8) -> Self {
-        Color { channels, depth: Depth::U8 }
+        PixelFormat { channels, depth: Depth::U8 }
     }
 
-    pub(super) fn bytes(self) -> u64 {
+    pub(super) fn bytes_per_pixel(self) -> u64 {
         let value_bytes = match self.depth {
             Depth::U8 => 1,
             Depth::U16 => 2,
@@ -70,9 +70,9 @@ impl Color {
 }
 
 /// An image whose header has been read.
-pub(super) struct Opened<'a> {
+pub(super) struct OpenedImage<'a> {
     /// The decoder. `None` after it has been used, and for an image that only a dense map can read.
-    pub(super) decoder: Option<AnyDecoder<'a>>,
+    pub(super) decoder: Option<BoxedDecoder<'a>>,
     /// Estimated memory for checking the values of an image that only a dense map can read, in
     /// bytes; 0 for all other images.
     pub(super) check_memory: u64,
@@ -81,7 +81,7 @@ pub(super) struct Opened<'a> {
     pub(super) orientation: Orientation,
 }
 
-impl Opened<'_> {
+impl OpenedImage<'_> {
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored_size)
     }

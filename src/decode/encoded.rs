@@ -146,7 +146,7 @@ pub(super) enum Header<'a> {
     None(PhantomData<&'a ()>),
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
-    Image(super::decoder::Opened<'a>),
+    Image(super::decoder::OpenedImage<'a>),
     #[cfg(feature = "video")]
     Video(Options),
     Custom(Box<dyn Any + Send>),
@@ -426,8 +426,8 @@ impl<'a> Job<'a> {
 
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start_time = Instant::now();
-        let is_inside = self.region.check_within(self.image.size()).map_err(crate::error::from_jpeg);
-        self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
+        let region_check = self.region.check_within(self.image.size()).map_err(crate::error::from_jpeg);
+        self.result = region_check.and_then(|()| decode(&mut self.image, self.region, self.out));
         self.time = Some(start_time.elapsed());
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct FloatImage<'a> {
     size: Size,
     channels: usize,
     exif: u8,
-    bytes: u64,
+    stored_bytes: u64,
 }
 
 enum File<'a> {
@@ -61,8 +61,8 @@ impl<'a> FloatImage<'a> {
     }
 
     #[cfg(feature = "formats")]
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
     }
 
     /// Estimates how many bytes [`read`](Self::read) allocates: for the values as `f32`, and for
@@ -77,7 +77,7 @@ impl<'a> FloatImage<'a> {
     /// the image.
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
-            File::Png(_) => self.bytes,
+            File::Png(_) => self.stored_bytes,
             #[cfg(feature = "formats")]
             File::Tiff(tiff) => tiff.max_chunk_bytes(),
         }
@@ -99,7 +99,7 @@ impl<'a> FloatImage<'a> {
         out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
-                let mut raw = vec![0; self.bytes as usize];
+                let mut raw = vec![0; self.stored_bytes as usize];
                 reader.next_frame(&mut raw).map_err(png_error)?;
                 reader.finish().map_err(png_error)?;
                 match reader.info().bit_depth {
@@ -111,7 +111,7 @@ impl<'a> FloatImage<'a> {
                 Ok(())
             }
             #[cfg(feature = "formats")]
-            File::Tiff(tiff) => tiff_values(&tiff, out).map_err(|e| tiff_error(&e)),
+            File::Tiff(tiff) => read_tiff_values(&tiff, out).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -125,8 +125,8 @@ impl<'a> FloatImage<'a> {
         let (width, height) = info.size();
         let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
         let (size, channels) = (Size::new(width, height), info.color_type.samples());
-        let bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
-        Ok(FloatImage { file: File::Png(Box::new(reader)), size, channels, exif: valid_orientation(exif), bytes })
+        let stored_bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
+        Ok(FloatImage { file: File::Png(Box::new(reader)), size, channels, exif: or_upright(exif), stored_bytes })
     }
 
     #[cfg(feature = "formats")]
@@ -144,48 +144,50 @@ impl<'a> FloatImage<'a> {
                 "the tiff has {kind}: expected integers of 8, 16, 32 or 64 bits, or floats of 16, 32 or 64 bits"
             )));
         }
-        let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
-        Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: valid_orientation(exif), bytes })
+        let (size, channels, exif, stored_bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
+        Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: or_upright(exif), stored_bytes })
     }
 }
 
-fn valid_orientation(exif: u8) -> u8 {
+fn or_upright(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
 /// Reads the values of a TIFF. If the value 0 means white, unsigned integers are subtracted from
 /// their maximum, and floats from 1. Signed integers are then an error.
 #[cfg(feature = "formats")]
-fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
-    let inverted = tiff.photometric == Photometric::Inverted;
+fn read_tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
+    let is_inverted = tiff.photometric == Photometric::Inverted;
     match (tiff.sample_format, tiff.bits) {
-        (SampleFormat::Unsigned, 8) => tiff_floats(tiff, out, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
-        (SampleFormat::Unsigned, 16) => tiff_floats(tiff, out, |b| {
+        (SampleFormat::Unsigned, 8) => {
+            read_tiff_floats(tiff, out, |[b]: [u8; 1]| f32::from(if is_inverted { !b } else { b }))
+        }
+        (SampleFormat::Unsigned, 16) => read_tiff_floats(tiff, out, |b| {
             let value = u16::from_ne_bytes(b);
-            f32::from(if inverted { !value } else { value })
+            f32::from(if is_inverted { !value } else { value })
         }),
-        (SampleFormat::Unsigned, 32) => tiff_floats(tiff, out, |b| {
+        (SampleFormat::Unsigned, 32) => read_tiff_floats(tiff, out, |b| {
             let value = u32::from_ne_bytes(b);
-            (if inverted { !value } else { value }) as f32
+            (if is_inverted { !value } else { value }) as f32
         }),
-        (SampleFormat::Unsigned, _) => tiff_floats(tiff, out, |b| {
+        (SampleFormat::Unsigned, _) => read_tiff_floats(tiff, out, |b| {
             let value = u64::from_ne_bytes(b);
-            (if inverted { !value } else { value }) as f32
+            (if is_inverted { !value } else { value }) as f32
         }),
-        (SampleFormat::Signed, _) if inverted => {
+        (SampleFormat::Signed, _) if is_inverted => {
             Err(format!("{} with 0 as white are not supported", tiff.description()))
         }
-        (SampleFormat::Signed, 8) => tiff_floats(tiff, out, |b| f32::from(i8::from_ne_bytes(b))),
-        (SampleFormat::Signed, 16) => tiff_floats(tiff, out, |b| f32::from(i16::from_ne_bytes(b))),
-        (SampleFormat::Signed, 32) => tiff_floats(tiff, out, |b| i32::from_ne_bytes(b) as f32),
-        (SampleFormat::Signed, _) => tiff_floats(tiff, out, |b| i64::from_ne_bytes(b) as f32),
+        (SampleFormat::Signed, 8) => read_tiff_floats(tiff, out, |b| f32::from(i8::from_ne_bytes(b))),
+        (SampleFormat::Signed, 16) => read_tiff_floats(tiff, out, |b| f32::from(i16::from_ne_bytes(b))),
+        (SampleFormat::Signed, 32) => read_tiff_floats(tiff, out, |b| i32::from_ne_bytes(b) as f32),
+        (SampleFormat::Signed, _) => read_tiff_floats(tiff, out, |b| i64::from_ne_bytes(b) as f32),
         (SampleFormat::Float, bits) => {
             match bits {
-                16 => tiff_floats(tiff, out, |b| f32::from(half::f16::from_ne_bytes(b)))?,
-                32 => tiff_floats(tiff, out, f32::from_ne_bytes)?,
-                _ => tiff_floats(tiff, out, |b| f64::from_ne_bytes(b) as f32)?,
+                16 => read_tiff_floats(tiff, out, |b| f32::from(half::f16::from_ne_bytes(b)))?,
+                32 => read_tiff_floats(tiff, out, f32::from_ne_bytes)?,
+                _ => read_tiff_floats(tiff, out, |b| f64::from_ne_bytes(b) as f32)?,
             }
-            if inverted {
+            if is_inverted {
                 out.iter_mut().for_each(|value| *value = 1.0 - *value);
             }
             Ok(())
@@ -194,10 +196,10 @@ fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), S
 }
 
 #[cfg(feature = "formats")]
-fn tiff_floats<const N: usize>(
+fn read_tiff_floats<const N: usize>(
     tiff: &Tiff<'_>,
     out: &mut Vec<f32>,
-    float: impl Fn([u8; N]) -> f32,
+    to_float: impl Fn([u8; N]) -> f32,
 ) -> std::result::Result<(), String> {
     let (channels, width) = (tiff.channels, tiff.size.width as usize);
     crate::error::resize(out, tiff.size.area() as usize * channels, 0.0);
@@ -206,8 +208,8 @@ fn tiff_floats<const N: usize>(
             let first = ((chunk.y + row) * width + chunk.x) * channels;
             let pixels = out[first..first + chunk.width * channels].chunks_exact_mut(channels);
             for (to, from) in pixels.zip(from.chunks_exact(chunk.channels * N)) {
-                let out = &mut to[chunk.channel..chunk.channel + chunk.channels];
-                out.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
+                let out = &mut to[chunk.first_channel..chunk.first_channel + chunk.channels];
+                out.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = to_float(value));
             }
         }
     })

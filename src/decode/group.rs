@@ -5,11 +5,11 @@ use super::Job;
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Maximum number of images per sample. For example, two global and eight local views need ten.
-pub(crate) const MAX_IMAGES: usize = 16;
+pub(crate) const MAX_IMAGES_PER_SAMPLE: usize = 16;
 
 /// Maximum number of images of the samples that a worker processes together. If each sample has ten
 /// views, a worker processes three samples together.
-pub(crate) const MAX_PLANNED: usize = 32;
+pub(crate) const MAX_PLANNED_IMAGES: usize = 32;
 
 /// Decodes all jobs, and stores the outcome of each job in [`Job::result`].
 ///

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format::{self, Format};
 
-use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
+use crate::decode::decoder::{BoxedDecoder, Depth, OpenFn, OpenedImage, PixelFormat};
 use crate::decode::formats;
 use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result, resize};
 /// Minimum memory limit of a decoder in bytes, even if the limit on pixels is small.
 const MIN_ALLOCATION_LIMIT: u64 = 64 << 20;
 
-pub(super) const DECODERS: [(Format, Open); 5] = [
+pub(super) const DECODERS: [(Format, OpenFn); 5] = [
     (format::PNG, formats::png),
     (format::WEBP, formats::webp),
     (format::GIF, formats::gif),
@@ -28,74 +28,75 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
 ];
 
 #[derive(Debug, Clone)]
-pub(super) struct Image {
+pub(super) struct ImageCodec {
     pub(super) format: Format,
-    pub(super) open: Open,
+    pub(super) open: OpenFn,
     /// `max_pixels` also limits the decoder's memory.
     pub(super) options: Options,
 }
 
-impl Image {
-    pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
-        let decoder = match self.decoder(bytes) {
+impl ImageCodec {
+    pub(super) fn read_header<'a>(&self, bytes: &'a [u8]) -> Result<OpenedImage<'a>> {
+        let decoder = match self.open_decoder(bytes) {
             Ok(decoder) => decoder,
-            Err(e) => return self.read_as_map(bytes).ok_or(e),
+            Err(e) => return self.read_map_header(bytes).ok_or(e),
         };
         let (stored_size, orientation) = (decoder.size(), Orientation::new(decoder.orientation()));
-        Ok(Opened { decoder: Some(decoder), check_memory: 0, stored_size, orientation })
+        Ok(OpenedImage { decoder: Some(decoder), check_memory: 0, stored_size, orientation })
     }
 
     /// Opens a TIFF that only a dense map can read, such as a TIFF with six bands. The image can be
     /// checked for damage, but decoding it to RGB fails.
-    fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
-        let map = self.open_as_map(bytes)?;
+    fn read_map_header<'a>(&self, bytes: &'a [u8]) -> Option<OpenedImage<'a>> {
+        let map = self.open_float_image(bytes)?;
         let check_memory = map.check_memory().max(1);
         let orientation = map.orientation().map_or(Orientation::default(), |turned| turned.orientation());
-        Some(Opened { decoder: None, check_memory, stored_size: map.size(), orientation })
+        Some(OpenedImage { decoder: None, check_memory, stored_size: map.size(), orientation })
     }
 
-    fn open_as_map<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
+    fn open_float_image<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
-        opened: &mut Opened<'a>,
+        opened: &mut OpenedImage<'a>,
         options: Options,
         out: &mut [u8],
     ) -> Result<()> {
-        let Opened { decoder, stored_size, orientation, .. } = opened;
+        let OpenedImage { decoder, stored_size, orientation, .. } = opened;
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
-            None => self.decoder(bytes).map_err(|e| {
-                let hint = if self.open_as_map(bytes).is_some() { "; field::DenseMap reads its values" } else { "" };
+            None => self.open_decoder(bytes).map_err(|e| {
+                let hint =
+                    if self.open_float_image(bytes).is_some() { "; field::DenseMap reads its values" } else { "" };
                 Error::decode(format!("{}{hint}", e.cause()))
             })?,
         };
-        let color = decoder.color();
+        let pixel_format = decoder.pixel_format();
         if !options.convert_to_u8 {
-            self.check_depth(color)?;
+            self.check_depth(pixel_format.depth)?;
         }
-        if color == Color::RGB8 && orientation.is_upright() {
+        if pixel_format == PixelFormat::RGB8 && orientation.is_upright() {
             return self.read_image(bytes, decoder, out);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
-            let raw = first_bytes(raw, stored_size.area().saturating_mul(color.bytes()))?;
+            let raw = first_bytes(raw, stored_size.area().saturating_mul(pixel_format.bytes_per_pixel()))?;
             self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
-                options.convert(raw, color, out);
+                options.convert(raw, pixel_format, out);
                 return Ok(());
             }
             let rgb = first_bytes(rgb, stored_size.area() * 3)?;
-            options.convert(raw, color, rgb);
+            options.convert(raw, pixel_format, rgb);
             orientation.apply(rgb, *stored_size, out);
             Ok(())
         })
     }
 
-    fn check_depth(&self, color: Color) -> Result<()> {
-        let (kind, advice) = match color.depth {
+    fn check_depth(&self, depth: Depth) -> Result<()> {
+        let (kind, advice) = match depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit", "keeps the upper 8 bits"),
             Depth::F32 => ("float", "maps the range 0 to 1 to 0 to 255"),
@@ -107,12 +108,12 @@ impl Image {
         )))
     }
 
-    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<AnyDecoder<'a>> {
+    fn open_decoder<'a>(&self, bytes: &'a [u8]) -> Result<BoxedDecoder<'a>> {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.decode_error(bytes, &e))
     }
 
     /// Decodes the pixels, and turns a panic in the decoder into an error.
-    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
+    fn read_image(&self, bytes: &[u8], decoder: BoxedDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
             .map_err(|e| self.decode_error(bytes, &e))
@@ -130,9 +131,9 @@ pub(super) fn allocation_limit(max_pixels: u64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Frees the scratch memory of the calling thread if it exceeds `limit` bytes.
-pub(super) fn trim(limit: usize) {
-    if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
+/// Frees the scratch memory of the calling thread if it exceeds `max_bytes` bytes.
+pub(super) fn trim_to(max_bytes: usize) {
+    if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > max_bytes {
         release();
     }
 }
@@ -156,15 +157,14 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 }
 
 impl Options {
-    fn convert(self, source: &[u8], color: Color, out: &mut [u8]) {
-        match color.depth {
-            Depth::U8 => self.convert_values(source, color.channels, out, |[value]: [u8; 1]| value),
+    fn convert(self, source: &[u8], pixel_format: PixelFormat, out: &mut [u8]) {
+        match pixel_format.depth {
+            Depth::U8 => self.convert_values(source, pixel_format.channels, out, |[value]: [u8; 1]| value),
             Depth::U16 => {
-                self.convert_values(source, color.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
+                self.convert_values(source, pixel_format.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
             }
-            Depth::F32 => {
-                self.convert_values(source, color.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
-            }
+            Depth::F32 => self
+                .convert_values(source, pixel_format.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8),
         }
     }
 
@@ -406,8 +406,8 @@ mod tests {
             fn size(&self) -> Size {
                 Size::new(1, 1)
             }
-            fn color(&self) -> Color {
-                Color::RGB8
+            fn pixel_format(&self) -> PixelFormat {
+                PixelFormat::RGB8
             }
             fn orientation(&self) -> u8 {
                 1
@@ -417,7 +417,7 @@ mod tests {
                 std::panic::resume_unwind(Box::new("out of bounds"));
             }
         }
-        let image = Image { format: format::WEBP, open: |_, _| Ok(Box::new(Panics)), options: Options::default() };
+        let image = ImageCodec { format: format::WEBP, open: |_, _| Ok(Box::new(Panics)), options: Options::default() };
         let e = decode_by(&Codecs::only(image), b"RIFF\0\0\0\0WEBP").unwrap_err();
         assert_eq!(e.cause(), "webp of 12 bytes: the webp decoder panicked");
     }

@@ -1,4 +1,4 @@
-//! [`Indexed`]: reads a mask from an image file.
+//! [`IndexedImage`]: reads a mask from an image file.
 //!
 //! In a mask of colors, the value of a pixel is its color. In any other mask, the value of a pixel
 //! is its palette index or, if the image has no palette, its stored gray level. PNG masks that are
@@ -6,14 +6,14 @@
 
 use warpfeed_sources::format;
 
-use super::decoder::{AnyDecoder, Open};
+use super::decoder::{BoxedDecoder, OpenFn};
 use super::formats;
 use super::image::allocation_limit;
 use super::standard::standard;
-use super::{FloatImage, ONE_NUMBER, Pixels, Rect, Size};
+use super::{FloatImage, MASK_VALUES_HINT, Pixels, Rect, Size};
 use crate::error::{Error, Result, guarded};
 
-pub(crate) struct Indexed<'a> {
+pub(crate) struct IndexedImage<'a> {
     bytes: &'a [u8],
     content: Content<'a>,
     size: Size,
@@ -25,12 +25,12 @@ enum Content<'a> {
     Colors {
         reads_colors: bool,
     },
-    Indices(AnyDecoder<'a>),
+    Indices(BoxedDecoder<'a>),
     /// A TIFF with one channel whose values are not unsigned integers of at most 8 bits.
     Values(Box<FloatImage<'a>>),
 }
 
-impl<'a> Indexed<'a> {
+impl<'a> IndexedImage<'a> {
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         format::detect(bytes).is_some()
     }
@@ -43,38 +43,38 @@ impl<'a> Indexed<'a> {
             let name = if has_format(format::JPEG) { "jpeg" } else { "lossy webp" };
             return Err(Error::decode(format!("{name} does not preserve the values of a mask: store the mask as PNG")));
         }
-        let readers: [(format::Format, Open); 3] =
+        let decoders: [(format::Format, OpenFn); 3] =
             [(format::GIF, formats::gif), (format::BMP, formats::bmp), (format::TIFF, formats::tiff)];
         if reads_colors || has_format(format::WEBP) {
             let size = standard().open(bytes)?.size();
-            return Ok(Indexed { bytes, content: Content::Colors { reads_colors }, size });
+            return Ok(IndexedImage { bytes, content: Content::Colors { reads_colors }, size });
         }
-        let Some((reader, open)) = readers.into_iter().find(|(reader, _)| (reader.matches)(bytes)) else {
+        let Some((decoder, open)) = decoders.into_iter().find(|(decoder, _)| (decoder.matches)(bytes)) else {
             let prefix = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             return Err(Error::decode(format!(
                 "the data begins with {prefix:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"
             )));
         };
-        let name = reader.name;
-        let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().pixel_limit()))))? {
-            Ok(reader) if reader.is_indexed() => {
-                let size = reader.size();
-                return Ok(Indexed { bytes, content: Content::Indices(reader), size });
+        let name = decoder.name;
+        let decoder = match guarded(|| Ok(open(bytes, allocation_limit(standard().pixel_limit()))))? {
+            Ok(decoder) if decoder.is_indexed() => {
+                let size = decoder.size();
+                return Ok(IndexedImage { bytes, content: Content::Indices(decoder), size });
             }
-            reader => reader,
+            decoder => decoder,
         };
         if !has_format(format::TIFF) {
-            return Err(Error::decode(match reader {
-                Ok(_) => format!("this {name} is RGB, but {ONE_NUMBER}"),
+            return Err(Error::decode(match decoder {
+                Ok(_) => format!("this {name} is RGB, but {MASK_VALUES_HINT}"),
                 Err(e) => format!("{name}: {e}"),
             }));
         }
         let stored = FloatImage::open(bytes)?;
         if stored.channels() != 1 {
-            return Err(Error::decode(format!("this tiff has {} channels, but {ONE_NUMBER}", stored.channels())));
+            return Err(Error::decode(format!("this tiff has {} channels, but {MASK_VALUES_HINT}", stored.channels())));
         }
         let size = stored.size();
-        Ok(Indexed { bytes, content: Content::Values(Box::new(stored)), size })
+        Ok(IndexedImage { bytes, content: Content::Values(Box::new(stored)), size })
     }
 
     pub(crate) fn size(&self) -> Size {
@@ -91,7 +91,7 @@ impl<'a> Indexed<'a> {
     }
 
     pub(crate) fn read(self, out: &mut Vec<u32>) -> Result<()> {
-        let Indexed { bytes, content, size } = self;
+        let IndexedImage { bytes, content, size } = self;
         let area = size.area() as usize;
         out.clear();
         match content {
@@ -103,15 +103,17 @@ impl<'a> Indexed<'a> {
                 if reads_colors {
                     out.extend(rgb.iter().map(color));
                 } else if let Some([red, green, blue]) = rgb.iter().find(|[r, g, b]| r != g || g != b) {
-                    return Err(Error::decode(format!("a pixel has the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
+                    return Err(Error::decode(format!(
+                        "a pixel has the color ({red}, {green}, {blue}): {MASK_VALUES_HINT}"
+                    )));
                 } else {
                     out.extend(rgb.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
-            Content::Indices(reader) => {
+            Content::Indices(decoder) => {
                 let mut indices = vec![0; area];
                 // The decoder may panic on damaged data.
-                guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
+                guarded(|| decoder.read_indices(&mut indices).map_err(Error::decode))?;
                 out.extend(indices.into_iter().map(u32::from));
             }
             Content::Values(stored) => {
@@ -156,8 +158,8 @@ mod tests {
 
     const TILE: u32 = 16_384;
 
-    /// Encodes a gray TIFF of 16x16 pixels of 16 bits with one tile, which claims to have `channels`
-    /// channels.
+    /// Encodes a gray TIFF of 16x16 pixels of 16 bits with one tile, which claims to have
+    /// `channels` channels.
     fn tiled(channels: u32) -> Vec<u8> {
         let (side, bits, format) = (16, 16, 1);
         let tags = [256, 257, 258, 259, 262, 277, 322, 323, 324, 325, 339];
@@ -176,13 +178,13 @@ mod tests {
     fn memory_counts_a_tile_that_is_larger_than_the_image() {
         let tile_bytes = u64::from(TILE) * u64::from(TILE) * 2;
         assert!(FloatImage::open(&tiled(1)).unwrap().memory() > tile_bytes);
-        assert!(Indexed::open(&tiled(1), false).unwrap().memory() > tile_bytes);
+        assert!(IndexedImage::open(&tiled(1), false).unwrap().memory() > tile_bytes);
     }
 
     #[test]
     fn more_channels_than_16_bits_can_count_are_refused() {
         for channels in [65_536, 65_537] {
-            let e = Indexed::open(&tiled(channels), false).err().unwrap();
+            let e = IndexedImage::open(&tiled(channels), false).err().unwrap();
             let words = format!("tag 277 (number of channels) is {channels}: expected at most 65535");
             assert!(e.cause().contains(&words), "{e}");
         }

@@ -11,9 +11,9 @@ use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
 use crate::error::{Result, from_jpeg};
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Jpegs;
+pub(super) struct JpegCodec;
 
-impl Codec for Jpegs {
+impl Codec for JpegCodec {
     fn format(&self) -> Format {
         format::JPEG
     }
@@ -35,12 +35,12 @@ impl Codec for Jpegs {
         if let [job] = jobs
             && job.is_divided
         {
-            let start = Instant::now();
+            let start_time = Instant::now();
             let jpeg = jpeg_header(&job.image);
             if !bands::decode(job.region, job.out, &|region, rows| decode_rows(jpeg, region, rows)) {
                 job.result = decode(jpeg, job.region, job.out);
             }
-            job.time = Some(start.elapsed());
+            job.time = Some(start_time.elapsed());
             return;
         }
         for jobs in jobs.chunks_mut(MAX_GROUP) {
@@ -77,8 +77,8 @@ fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
 }
 
 /// Calls [`Decoder::trim_to`] on the decoder of the calling thread.
-pub(super) fn trim(limit: usize) -> usize {
-    DECODER.with_borrow_mut(|decoder| decoder.trim_to(limit))
+pub(super) fn trim_to(max_bytes: usize) -> usize {
+    DECODER.with_borrow_mut(|decoder| decoder.trim_to(max_bytes))
 }
 
 pub(super) fn release() {

@@ -110,14 +110,14 @@ pub use encoded::{Codec, EncodedImage, Job};
 pub(crate) use float_image::FloatImage;
 pub use frame::{AnnotationFrame, Frame, Oriented};
 pub use group::decode_group;
-pub(crate) use group::{MAX_GROUP, MAX_IMAGES, MAX_PLANNED};
+pub(crate) use group::{MAX_GROUP, MAX_IMAGES_PER_SAMPLE, MAX_PLANNED_IMAGES};
 #[cfg(feature = "formats")]
-pub(crate) use indexed::Indexed;
+pub(crate) use indexed::IndexedImage;
 pub use info::{Info, JpegInfo};
 use options::Options;
-pub(crate) use png::{ONE_NUMBER, Pass, Png, Scratch as PngScratch};
+pub(crate) use png::{MASK_VALUES_HINT, Pass, Png, Scratch as PngScratch};
 pub use raw::RawRgb;
-pub(crate) use scratch::{release, trim};
+pub(crate) use scratch::{release_scratch, trim_scratch};
 pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;

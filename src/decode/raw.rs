@@ -18,22 +18,22 @@ use crate::source::Npy as NpyFile;
 
 /// Length of [`npy_header`] in bytes. NumPy aligns the data to 64 bytes, so the length is a
 /// multiple of 64.
-const HEADER: usize = 128;
+const HEADER_BYTES: usize = 128;
 
 /// Returns the header of an `.npy` file of `u8` pixels of shape (height, width, 3). The pixels
 /// follow directly after the header.
-pub fn npy_header(size: Size) -> [u8; HEADER] {
-    let mut header = [b' '; HEADER];
+pub fn npy_header(size: Size) -> [u8; HEADER_BYTES] {
+    let mut header = [b' '; HEADER_BYTES];
     let Size { width, height } = size;
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}");
     header[..6].copy_from_slice(b"\x93NUMPY");
-    header[6..10].copy_from_slice(&[1, 0, (HEADER - 10) as u8, 0]);
+    header[6..10].copy_from_slice(&[1, 0, (HEADER_BYTES - 10) as u8, 0]);
     header[10..10 + text.len()].copy_from_slice(text.as_bytes());
-    header[HEADER - 1] = b'\n';
+    header[HEADER_BYTES - 1] = b'\n';
     header
 }
 
-fn npy(bytes: &[u8]) -> Result<Size> {
+fn read_npy_size(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
         Some([height, width, 3]) if (npy.kind, npy.item_size, npy.fortran_order) == (b'u', 1, false) => {
@@ -82,15 +82,15 @@ fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Npy;
+pub(super) struct NpyCodec;
 
-impl Codec for Npy {
+impl Codec for NpyCodec {
     fn format(&self) -> Format {
         format::NPY
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        npy(bytes).map(|size| EncodedImage::new(bytes, size))
+        read_npy_size(bytes).map(|size| EncodedImage::new(bytes, size))
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
@@ -172,22 +172,22 @@ mod tests {
             b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
         file.resize(127, b' ');
         file.extend(b"\n\0\0\0\0\0\0");
-        assert_eq!(npy(&file).unwrap(), Size::new(2, 1));
+        assert_eq!(read_npy_size(&file).unwrap(), Size::new(2, 1));
     }
 
     #[test]
     fn damaged_files_are_rejected() {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &image(size)].concat();
-        let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
+        let cause = |bytes: &[u8]| read_npy_size(bytes).unwrap_err().cause().to_owned();
         assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes starting at byte 128, found 22");
         assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at byte 60");
         assert_eq!(cause(&file[..8]), "npy header is truncated at byte 8");
         for end in 0..file.len() {
-            npy(&file[..end]).unwrap_err();
+            read_npy_size(&file[..end]).unwrap_err();
         }
         let floats = String::from_utf8_lossy(&file[..128]).replace("|u1", "<f4").into_bytes();
-        assert!(npy(&floats).is_err());
+        assert!(read_npy_size(&floats).is_err());
         let huge = [&npy_header(Size::new(u32::MAX, u32::MAX))[..], &[0; 9]].concat();
         assert!(cause(&huge).contains("found 9"));
         assert!(RawRgb::new(4, 4).open(&[0; 47]).is_err());

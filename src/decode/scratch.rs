@@ -5,18 +5,18 @@ use super::jpegs;
 use super::video;
 
 /// Frees the largest buffers of the calling thread's codecs until these buffers take at most
-/// `limit` bytes. The codecs' small buffers do not count.
-pub(crate) fn trim(limit: usize) {
-    let retained_bytes = jpegs::trim(limit);
+/// `max_bytes` bytes. The codecs' small buffers do not count.
+pub(crate) fn trim_scratch(max_bytes: usize) {
+    let retained_bytes = jpegs::trim_to(max_bytes);
     #[cfg(feature = "video")]
-    let retained_bytes = retained_bytes + video::trim(limit - retained_bytes);
+    let retained_bytes = retained_bytes + video::trim_to(max_bytes - retained_bytes);
     #[cfg(feature = "formats")]
-    image::trim(limit - retained_bytes);
+    image::trim_to(max_bytes - retained_bytes);
     #[cfg(not(feature = "formats"))]
     let _ = retained_bytes;
 }
 
-pub(crate) fn release() {
+pub(crate) fn release_scratch() {
     jpegs::release();
     #[cfg(feature = "formats")]
     image::release();

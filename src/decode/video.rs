@@ -20,9 +20,9 @@ use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, guarded, reserve};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VideoFrames(pub(super) Options);
+pub(super) struct VideoFrameCodec(pub(super) Options);
 
-struct DecoderState {
+struct ThreadDecoder {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
@@ -33,13 +33,13 @@ struct DecoderState {
 
 #[derive(Default)]
 struct Buffers {
-    terms: rgb::Scratch,
+    conversion_scratch: rgb::Scratch,
     /// Pixels before the EXIF orientation is applied.
     stored: Vec<u8>,
 }
 
 thread_local! {
-    static STATE: RefCell<Option<DecoderState>> = const { RefCell::new(None) };
+    static DECODER: RefCell<Option<ThreadDecoder>> = const { RefCell::new(None) };
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -61,7 +61,9 @@ impl Drop for DecoderLease {
     fn drop(&mut self) {
         IN_GROUP.set(self.was_in_group);
         if !self.was_in_group {
-            STATE.with_borrow_mut(|state| state.iter_mut().for_each(|state| state.decoder.release_gpu_decoder()));
+            DECODER.with_borrow_mut(|thread_decoder| {
+                thread_decoder.iter_mut().for_each(|d| d.decoder.release_gpu_decoder())
+            });
         }
     }
 }
@@ -73,7 +75,7 @@ fn convert_error(e: warpfeed_video::Error) -> Error {
     }
 }
 
-impl Codec for VideoFrames {
+impl Codec for VideoFrameCodec {
     fn format(&self) -> Format {
         format::VIDEO
     }
@@ -91,7 +93,7 @@ impl Codec for VideoFrames {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        self.decode_before(image, region, out, &[])
+        self.decode_region(image, region, out, &[])
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
@@ -99,7 +101,7 @@ impl Codec for VideoFrames {
         let records: Vec<_> = jobs.iter().map_while(|job| Record::parse(job.image.bytes()).ok()).collect();
         for (index, job) in jobs.iter_mut().enumerate() {
             let later_records = records.get(index + 1..).unwrap_or_default();
-            job.run_with(|image, region, out| self.decode_before(image, region, out, later_records));
+            job.run_with(|image, region, out| self.decode_region(image, region, out, later_records));
         }
     }
 
@@ -109,10 +111,10 @@ impl Codec for VideoFrames {
     }
 }
 
-impl VideoFrames {
+impl VideoFrameCodec {
     /// Decodes `region` of a frame. `later_records` are the frames that the caller decodes next.
     /// The GPU decoder may already start on the first of them.
-    fn decode_before(
+    fn decode_region(
         &self,
         image: &EncodedImage<'_>,
         region: Rect,
@@ -124,13 +126,13 @@ impl VideoFrames {
         let area = orientation.stored_region(region, Size::new(record.width, record.height));
         let visible_area = (area.x as usize, area.y as usize, area.width as usize, area.height as usize);
         let pixels = out.reset(region.size());
-        self.show(&record, later_records, |planes, Buffers { terms, stored }| {
+        self.with_planes(&record, later_records, |planes, Buffers { conversion_scratch, stored }| {
             if orientation.is_upright() {
-                return to_rgb(planes, visible_area, terms, pixels).map_err(convert_error);
+                return to_rgb(planes, visible_area, conversion_scratch, pixels).map_err(convert_error);
             }
             reserve(stored, pixels.len().saturating_sub(stored.len()))?;
             stored.resize(pixels.len(), 0);
-            to_rgb(planes, visible_area, terms, stored).map_err(convert_error)?;
+            to_rgb(planes, visible_area, conversion_scratch, stored).map_err(convert_error)?;
             orientation.apply(stored, area.size(), pixels);
             Ok(())
         })?;
@@ -139,21 +141,21 @@ impl VideoFrames {
     }
 
     /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
-    /// to `show`.
-    fn show(
+    /// to `use_planes`.
+    fn with_planes(
         &self,
         record: &Record<'_>,
         later_records: &[Record<'_>],
-        show: impl FnOnce(&Planes<'_>, &mut Buffers) -> Result<()>,
+        use_planes: impl FnOnce(&Planes<'_>, &mut Buffers) -> Result<()>,
     ) -> Result<()> {
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
         let _lease = DecoderLease::begin(false);
-        STATE.with_borrow_mut(|state| {
+        DECODER.with_borrow_mut(|state| {
             if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;
             }
-            let DecoderState { decoder, bytes, buffers, .. } = state.get_or_insert_with(|| DecoderState {
+            let ThreadDecoder { decoder, bytes, buffers, .. } = state.get_or_insert_with(|| ThreadDecoder {
                 decoder: FrameDecoder::new(max_pixels, gpu),
                 max_pixels,
                 gpu,
@@ -161,7 +163,7 @@ impl VideoFrames {
                 buffers: Buffers::default(),
             });
             *bytes = (*bytes).max(FrameDecoder::estimate_memory(record.codec, record.width, record.height));
-            decoder.decode(record, later_records, |planes| Ok(show(planes, buffers))).map_err(convert_error)?
+            decoder.decode(record, later_records, |planes| Ok(use_planes(planes, buffers))).map_err(convert_error)?
         })
     }
 }
@@ -173,25 +175,25 @@ pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(u
     let _lease = DecoderLease::begin(true);
     let frames = images.iter().enumerate().filter_map(|(index, image)| {
         let Header::Video(options) = &image.header else { return None };
-        Some(((index, VideoFrames(*options)), Record::parse(image.bytes()).ok()?))
+        Some(((index, VideoFrameCodec(*options)), Record::parse(image.bytes()).ok()?))
     });
     let (frames, records): (Vec<_>, Vec<_>) = frames.unzip();
-    for (position, ((index, frames), record)) in frames.iter().zip(&records).enumerate() {
+    for (position, ((index, codec), record)) in frames.iter().zip(&records).enumerate() {
         let orientation = Orientation::new(record.orientation);
-        let show = |planes: &Planes<'_>, _: &mut Buffers| {
+        let use_planes = |planes: &Planes<'_>, _: &mut Buffers| {
             store(*index, planes, orientation);
             Ok(())
         };
         // Ignore errors here: a worker retries each frame that failed, and reports the error.
-        let _ = guarded(|| frames.show(record, &records[position + 1..], show));
+        let _ = guarded(|| codec.with_planes(record, &records[position + 1..], use_planes));
     }
 }
 
-/// Frees the calling thread's decoder if its estimated memory exceeds `limit` bytes. Returns the
-/// estimated number of bytes that remain allocated.
-pub(super) fn trim(limit: usize) -> usize {
-    STATE.with_borrow_mut(|state| match state {
-        Some(DecoderState { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
+/// Frees the calling thread's decoder if its estimated memory exceeds `max_bytes` bytes. Returns
+/// the estimated number of bytes that remain allocated.
+pub(super) fn trim_to(max_bytes: usize) -> usize {
+    DECODER.with_borrow_mut(|state| match state {
+        Some(ThreadDecoder { bytes, .. }) if *bytes <= max_bytes as u64 => *bytes as usize,
         _ => {
             *state = None;
             0
@@ -200,7 +202,7 @@ pub(super) fn trim(limit: usize) -> usize {
 }
 
 pub(super) fn release() {
-    STATE.take();
+    DECODER.take();
 }
 
 #[cfg(test)]
@@ -226,7 +228,7 @@ mod tests {
     }
 
     fn decoded() -> u64 {
-        STATE.with_borrow(|state| state.as_ref().map_or(0, |state| state.decoder.decoded_packets()))
+        DECODER.with_borrow(|state| state.as_ref().map_or(0, |state| state.decoder.decoded_packets()))
     }
 
     #[test]
@@ -280,9 +282,9 @@ mod tests {
         let record = records().remove(0);
         let mut image = standard().open(&record).unwrap();
         image.decode(Rect::full(image.size()), &mut Pixels::new()).unwrap();
-        assert!(trim(1 << 30) > 0);
-        assert_eq!(trim(1000), 0);
-        assert_eq!(trim(1 << 30), 0);
+        assert!(trim_to(1 << 30) > 0);
+        assert_eq!(trim_to(1000), 0);
+        assert_eq!(trim_to(1 << 30), 0);
     }
 
     #[test]

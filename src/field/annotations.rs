@@ -9,7 +9,7 @@ use super::mask::Mask;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
 use crate::batch::Dtype;
-use crate::decode::{ONE_NUMBER, Oriented};
+use crate::decode::{MASK_VALUES_HINT, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
@@ -75,7 +75,7 @@ impl Annotations {
                     annotations.mask_pixel_counts = Some(pixels);
                 }
                 // A mask of colors has no map to classes here, so it only has to be decodable.
-                Err(e) if e.cause().ends_with(ONE_NUMBER) => {
+                Err(e) if e.cause().ends_with(MASK_VALUES_HINT) => {
                     Mask::new(Dtype::I64).colors([]).read_upright("mask", sample, image)?;
                 }
                 Err(e) => return Err(e),

@@ -13,7 +13,7 @@ use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
 use super::{AnyFieldType, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, FilledSlot, Role, Row, SampleOps, SlotPart};
-use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
+use crate::decode::{MAX_IMAGES_PER_SAMPLE, MAX_PLANNED_IMAGES, Oriented};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
@@ -192,10 +192,10 @@ impl Fields {
                 .map(|field| field.name.clone());
             new_fields.image_provider = provider;
         }
-        if new_fields.images.len() > MAX_IMAGES {
+        if new_fields.images.len() > MAX_IMAGES_PER_SAMPLE {
             let images = new_fields.images.len();
             return Err(Error::config(format!(
-                "{images} image fields, including views: expected at most {MAX_IMAGES}"
+                "{images} image fields, including views: expected at most {MAX_IMAGES_PER_SAMPLE}"
             )));
         }
         if arrays.is_empty() && new_fields.members().next().is_none() {
@@ -362,10 +362,10 @@ impl Fields {
             )));
         }
         let image_count = self.images.len() - joined_images + augment.max_images_of_all_epochs() * joined_images;
-        if image_count > MAX_PLANNED {
+        if image_count > MAX_PLANNED_IMAGES {
             return Err(Error::config(format!(
                 "augment: {step} with {joined_images} image fields needs {image_count} images per sample: expected at \
-                 most {MAX_PLANNED}"
+                 most {MAX_PLANNED_IMAGES}"
             )));
         }
         let supports_step = |field_type: &dyn FieldType| match step {

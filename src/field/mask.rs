@@ -8,7 +8,7 @@ use super::values::{StoredValues, ValueMap};
 use super::{FieldType, Input, PasteRole, RowMut};
 use crate::batch::{Dtype, Field};
 #[cfg(feature = "formats")]
-use crate::decode::Indexed;
+use crate::decode::IndexedImage;
 use crate::decode::{Oriented, Png, PngScratch, Rect, Size};
 use crate::error::{Error, Result, resize};
 use crate::source::Npy;
@@ -314,7 +314,7 @@ impl Mask {
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)
-            && let Ok(image) = Indexed::open(field.bytes, self.map.is_of_colors())
+            && let Ok(image) = IndexedImage::open(field.bytes, self.map.is_of_colors())
         {
             return image.memory();
         }
@@ -338,8 +338,9 @@ impl Mask {
         SAMPLER.with_borrow_mut(|(sampler, scratch)| {
             if self.is_decoded(field) {
                 #[cfg(feature = "formats")]
-                if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
-                    let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
+                if field.encoding != Encoding::Typed && IndexedImage::matches(field.bytes) && !Npy::matches(field.bytes)
+                {
+                    let image = IndexedImage::open(field.bytes, self.map.is_of_colors())?;
                     let (size, mut values) = (image.size(), Vec::new());
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;

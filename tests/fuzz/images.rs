@@ -6,7 +6,7 @@ use std::io::Cursor;
 use image::{DynamicImage, ImageFormat, RgbImage};
 
 #[cfg(feature = "formats")]
-use super::Indexed;
+use super::IndexedImage;
 use super::raw::npy_header;
 use super::{Codecs, FloatImage, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
@@ -252,7 +252,7 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
 fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let file = random.mutated(originals, &WORDS);
-    let Ok(mask) = Indexed::open(&file, random.below(2) == 0) else { return false };
+    let Ok(mask) = IndexedImage::open(&file, random.below(2) == 0) else { return false };
     let (size, mut values) = (mask.size(), vec![7]);
     if size.area() > MAX_PIXELS || mask.read(&mut values).is_err() {
         return false;

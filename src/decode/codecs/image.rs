@@ -3,7 +3,7 @@
 use warpfeed_sources::format::Format;
 
 use crate::decode::encoded::Header;
-use crate::decode::image::Image;
+use crate::decode::image::ImageCodec;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
@@ -15,13 +15,13 @@ const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 /// can declare any number of channels, so an unlimited check could take arbitrarily long.
 const MAX_STORED_BYTES_PER_PIXEL: u64 = 32;
 
-impl Codec for Image {
+impl Codec for ImageCodec {
     fn format(&self) -> Format {
         self.format
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        self.read(bytes).map(|opened| EncodedImage::from_header(bytes, opened.size(), Header::Image(opened)))
+        self.read_header(bytes).map(|opened| EncodedImage::from_header(bytes, opened.size(), Header::Image(opened)))
     }
 
     fn decode_memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
@@ -39,7 +39,7 @@ impl Codec for Image {
     /// Checks an image for damage. An image that only a dense map can read, such as a TIFF with six
     /// bands, does not count as damaged.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        if let Some(stored) = self.open_map_only(image) {
+        if let Some(stored) = self.open_if_map_only(image) {
             stored?.check()?;
             return Ok(None);
         }
@@ -49,17 +49,18 @@ impl Codec for Image {
     }
 }
 
-impl Image {
+impl ImageCodec {
     /// Opens an image that only a dense map can read, for a check. Returns `None` if the image can
     /// be converted to RGB. Returns an error if all values, or the largest strip or tile, exceed
     /// their limit. A strip or tile may take as much memory as the largest allowed image.
-    fn open_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
+    fn open_if_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let is_map = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| is_map)?;
-        let (bytes, part) = (stored.bytes(), stored.check_memory());
-        for (what, bytes, max_bytes_per_pixel) in
-            [("values", bytes, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
-        {
+        let (bytes, chunk_bytes) = (stored.stored_bytes(), stored.check_memory());
+        for (what, bytes, max_bytes_per_pixel) in [
+            ("values", bytes, MAX_STORED_BYTES_PER_PIXEL),
+            ("a strip or tile", chunk_bytes, 3 + SCRATCH_BYTES_PER_PIXEL),
+        ] {
             let limit = self.options.max_pixels.saturating_mul(max_bytes_per_pixel);
             if bytes > limit {
                 let name = self.format.name;

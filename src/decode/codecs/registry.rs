@@ -3,10 +3,10 @@ use std::sync::Arc;
 use warpfeed_sources::format::{self, Format};
 
 use super::unsupported::unsupported;
-use crate::decode::jpegs::Jpegs;
-use crate::decode::raw::Npy;
+use crate::decode::jpegs::JpegCodec;
+use crate::decode::raw::NpyCodec;
 #[cfg(feature = "video")]
-use crate::decode::video::VideoFrames;
+use crate::decode::video::VideoFrameCodec;
 use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
@@ -38,24 +38,24 @@ pub struct Codecs {
 
 /// Returns the built-in codecs in order of precedence.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
-fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
-    let codecs: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
+fn built_in_codecs(options: Options) -> Vec<Arc<dyn Codec>> {
+    let codecs: [Arc<dyn Codec>; 2] = [Arc::new(JpegCodec), Arc::new(NpyCodec)];
     #[cfg(feature = "formats")]
-    let codecs = codecs.into_iter().chain(images(options));
+    let codecs = codecs.into_iter().chain(image_codecs(options));
     #[cfg(feature = "video")]
-    let codecs = codecs.into_iter().chain([Arc::new(VideoFrames(options)) as Arc<dyn Codec>]);
+    let codecs = codecs.into_iter().chain([Arc::new(VideoFrameCodec(options)) as Arc<dyn Codec>]);
     codecs.into_iter().collect()
 }
 
 #[cfg(feature = "formats")]
-fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
-    use crate::decode::image::{DECODERS, Image};
-    DECODERS.into_iter().map(move |(format, open)| Arc::new(Image { format, open, options }) as _)
+fn image_codecs(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
+    use crate::decode::image::{DECODERS, ImageCodec};
+    DECODERS.into_iter().map(move |(format, open)| Arc::new(ImageCodec { format, open, options }) as _)
 }
 
 impl Default for Codecs {
     fn default() -> Self {
-        Codecs { custom: Vec::new(), built_in: built_in(Options::default()), options: Options::default() }
+        Codecs { custom: Vec::new(), built_in: built_in_codecs(Options::default()), options: Options::default() }
     }
 }
 
@@ -122,7 +122,7 @@ impl Codecs {
 
     fn rebuild(mut self) -> Self {
         if !self.built_in.is_empty() {
-            self.built_in = built_in(self.options);
+            self.built_in = built_in_codecs(self.options);
         }
         self
     }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_format_has_exactly_one_codec() {
-        let mut codecs: Vec<_> = built_in(Options::default()).iter().map(|codec| codec.format().name).collect();
+        let mut codecs: Vec<_> = built_in_codecs(Options::default()).iter().map(|codec| codec.format().name).collect();
         let mut formats: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         codecs.sort_unstable();
         formats.sort_unstable();

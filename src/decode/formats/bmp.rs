@@ -2,17 +2,17 @@
 //! rounding.
 
 use crate::decode::Size;
-use crate::decode::decoder::{AnyDecoder, Color, Decoder};
+use crate::decode::decoder::{BoxedDecoder, Decoder, PixelFormat};
 
-const FILE_HEADER: usize = 14;
+const FILE_HEADER_BYTES: usize = 14;
 /// Offset of the color masks in the file.
-const MASKS: usize = 54;
+const MASKS_OFFSET: usize = 54;
 
 struct Bmp<'a> {
     /// The bytes of the file from the first pixel on.
     data: &'a [u8],
     size: Size,
-    top_down: bool,
+    is_top_down: bool,
     coding: Coding,
 }
 
@@ -40,7 +40,7 @@ struct BitField {
 }
 
 impl BitField {
-    fn of_mask(mask: u32, width: u32) -> Result<Self, String> {
+    fn from_mask(mask: u32, width: u32) -> Result<Self, String> {
         let (shift, bits) = (mask.trailing_zeros() % 32, mask.count_ones());
         if mask >> shift != ((1u64 << bits) - 1) as u32 || 32 - mask.leading_zeros() > width {
             return Err(format!("color mask {mask:08x} is invalid for {width}-bit pixels"));
@@ -59,11 +59,11 @@ impl BitField {
     }
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, String> {
-    read(bytes).map(|bmp| Box::new(bmp) as _)
+pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<BoxedDecoder<'_>, String> {
+    read_header(bytes).map(|bmp| Box::new(bmp) as _)
 }
 
-fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
+fn read_number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     let end_error = || format!("the file ends within the header, at byte {}", bytes.len());
     let digits = bytes.get(offset..offset + N).ok_or_else(end_error)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
@@ -72,42 +72,42 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
 /// Reads the masks of the red, green, blue and alpha fields. `bits` is the number of bits per
 /// pixel. The masks are in the bitmap header, or directly after it if the header has 40 bytes.
 fn read_fields(bytes: &[u8], header_bytes: usize, bits: u32) -> Result<[BitField; 4], String> {
-    let u32_at = |offset| number::<4>(bytes, offset);
-    let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS + 12)? };
-    let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
+    let u32_at = |offset| read_number::<4>(bytes, offset);
+    let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS_OFFSET + 12)? };
+    let masks = [u32_at(MASKS_OFFSET)?, u32_at(MASKS_OFFSET + 4)?, u32_at(MASKS_OFFSET + 8)?, alpha];
     if masks[..3].contains(&0) {
         return Err("a color mask is zero".into());
     }
-    let [red, green, blue, alpha] = masks.map(|mask| BitField::of_mask(mask, bits));
+    let [red, green, blue, alpha] = masks.map(|mask| BitField::from_mask(mask, bits));
     Ok([red?, green?, blue?, alpha?])
 }
 
-fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
-    let u16_at = |offset| number::<2>(bytes, offset);
-    let u32_at = |offset| number::<4>(bytes, offset);
-    let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
+fn read_header(bytes: &[u8]) -> Result<Bmp<'_>, String> {
+    let u16_at = |offset| read_number::<2>(bytes, offset);
+    let u32_at = |offset| read_number::<4>(bytes, offset);
+    let (mut pixels_offset, header_bytes) = (u32_at(10)? as usize, u32_at(FILE_HEADER_BYTES)? as usize);
     // An OS/2 1.x file has a header of 12 bytes, and three bytes per palette color.
-    let (width, height, planes_offset) = match header {
+    let (width, height, planes_offset) = match header_bytes {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
-        _ => return Err(format!("unknown header length {header}")),
+        _ => return Err(format!("unknown header length {header_bytes}")),
     };
     let (planes, bits) = (u16_at(planes_offset)?, u16_at(planes_offset + 2)?);
-    let (compression, colors, color_bytes) = match header {
+    let (compression, colors, color_bytes) = match header_bytes {
         12 => (0, 0, 3),
         _ => (u32_at(30)?, u32_at(46)?, 4),
     };
     if width < 0 || height == i32::MIN || planes != 1 {
         return Err(format!("invalid header: {width}x{height} pixels in {planes} planes"));
     }
-    let (top_down, size) = (height < 0, Size::new(width as u32, height.unsigned_abs()));
-    if top_down && !matches!(compression, 0 | 3) {
+    let (is_top_down, size) = (height < 0, Size::new(width as u32, height.unsigned_abs()));
+    if is_top_down && !matches!(compression, 0 | 3) {
         return Err(format!("top-down rows with compression {compression} are not supported"));
     }
     let palette = || {
         let max_colors = 1 << bits;
         let colors = if colors == 0 { max_colors } else { colors.min(max_colors) } as usize;
-        let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
+        let (from, mut palette) = (FILE_HEADER_BYTES + header_bytes, Box::new([[0; 3]; 256]));
         let stored = bytes.get(from..from + colors * color_bytes).ok_or("the file ends within the palette")?;
         for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(color_bytes)) {
             *color = [stored[2], stored[1], stored[0]];
@@ -118,24 +118,24 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let coding = match (compression, bits) {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
-            if start == FILE_HEADER + header {
+            if pixels_offset == FILE_HEADER_BYTES + header_bytes {
                 // Some files declare that the pixels start where the palette starts. Like Pillow,
                 // assume that the pixels follow the palette.
-                start = end;
+                pixels_offset = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
         }
         (0, 16) => Coding::Fields(2, [field(10, 5), field(5, 5), field(0, 5), field(0, 0)]),
         (0, 24 | 32) => Coding::Bytes(bits as usize / 8),
-        (3, 16 | 32) => Coding::Fields(bits as usize / 8, read_fields(bytes, header, bits)?),
+        (3, 16 | 32) => Coding::Fields(bits as usize / 8, read_fields(bytes, header_bytes, bits)?),
         (4, _) => return Err("an embedded JPEG is not supported".into()),
         (5, _) => return Err("an embedded PNG is not supported".into()),
         _ => return Err(format!("{bits} bits per pixel with compression {compression} are not supported")),
     };
-    let data = bytes.get(start..);
+    let data = bytes.get(pixels_offset..);
     let data =
-        data.ok_or_else(|| format!("pixels begin at byte {start}, but the file ends at byte {}", bytes.len()))?;
-    Ok(Bmp { data, size, top_down, coding })
+        data.ok_or_else(|| format!("pixels begin at byte {pixels_offset}, but the file ends at byte {}", bytes.len()))?;
+    Ok(Bmp { data, size, is_top_down, coding })
 }
 
 impl Decoder for Bmp<'_> {
@@ -143,9 +143,9 @@ impl Decoder for Bmp<'_> {
         self.size
     }
 
-    fn color(&self) -> Color {
-        let alpha = matches!(&self.coding, Coding::Fields(_, fields) if fields[3].bits > 0);
-        Color::of_8_bits(if alpha { 4 } else { 3 })
+    fn pixel_format(&self) -> PixelFormat {
+        let has_alpha = matches!(&self.coding, Coding::Fields(_, fields) if fields[3].bits > 0);
+        PixelFormat::of_8_bits(if has_alpha { 4 } else { 3 })
     }
 
     fn orientation(&self) -> u8 {
@@ -181,7 +181,7 @@ impl Bmp<'_> {
     /// Decodes all rows to `out`. If the file has a palette, a pixel is one palette index.
     /// Otherwise, a pixel has 3 or 4 channels of one byte each.
     fn decode_rows(&self, out: &mut [u8]) -> Result<(), String> {
-        let channels = usize::from(self.color().channels);
+        let channels = usize::from(self.pixel_format().channels);
         match &self.coding {
             Coding::Runs(bits, _) => self.decode_runs(*bits, out),
             Coding::Indices(bits, _) => {
@@ -207,14 +207,14 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row and the part of `out` for its pixels. `bits` is the number
-    /// of bits per stored pixel, and `channels` the number of bytes per pixel of `out`.
+    /// Calls `decode_row` with each stored row and the part of `out` for its pixels. `bits` is the
+    /// number of bits per stored pixel, and `channels` the number of bytes per pixel of `out`.
     fn for_each_row(
         &self,
         bits: usize,
         channels: usize,
         out: &mut [u8],
-        row: impl Fn(&[u8], &mut [u8]),
+        decode_row: impl Fn(&[u8], &mut [u8]),
     ) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let stride = (width * bits).div_ceil(32) * 4;
@@ -223,8 +223,8 @@ impl Bmp<'_> {
             return Err(format!("expected {needed} bytes of pixels, found {available}"));
         }
         for (i, from) in self.data.chunks_exact(stride.max(1)).take(height).enumerate() {
-            let y = if self.top_down { i } else { height - 1 - i };
-            row(from, &mut out[y * width * channels..][..width * channels]);
+            let y = if self.is_top_down { i } else { height - 1 - i };
+            decode_row(from, &mut out[y * width * channels..][..width * channels]);
         }
         Ok(())
     }

@@ -5,14 +5,14 @@ use std::io::Cursor;
 use warpfeed_jpeg::Orientation;
 
 use crate::decode::Size;
-use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
+use crate::decode::decoder::{BoxedDecoder, Decoder, Depth, PixelFormat};
 
 struct Png<'a> {
     reader: png::Reader<Cursor<&'a [u8]>>,
-    color: Color,
+    pixel_format: PixelFormat,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder<'_>, String> {
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: limit });
     // Expand palettes to colors, values of fewer than 8 bits to 8 bits, and transparent colors to
     // an alpha channel.
@@ -24,8 +24,8 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         png::BitDepth::Sixteen => Depth::U16,
         other => return Err(format!("{kind:?} of {} bits", other as u8)),
     };
-    let color = Color { channels: kind.samples() as u8, depth };
-    Ok(Box::new(Png { reader, color }))
+    let pixel_format = PixelFormat { channels: kind.samples() as u8, depth };
+    Ok(Box::new(Png { reader, pixel_format }))
 }
 
 impl Decoder for Png<'_> {
@@ -34,8 +34,8 @@ impl Decoder for Png<'_> {
         Size::new(width, height)
     }
 
-    fn color(&self) -> Color {
-        self.color
+    fn pixel_format(&self) -> PixelFormat {
+        self.pixel_format
     }
 
     fn orientation(&self) -> u8 {
@@ -44,7 +44,7 @@ impl Decoder for Png<'_> {
 
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         self.reader.next_frame(out).map_err(|e| e.to_string())?;
-        if self.color.depth == Depth::U16 {
+        if self.pixel_format.depth == Depth::U16 {
             out.as_chunks_mut().0.iter_mut().for_each(|value| *value = u16::from_be_bytes(*value).to_ne_bytes());
         }
         Ok(())

@@ -1,17 +1,17 @@
 //! Decodes the first page of a TIFF to pixels.
 
 use crate::decode::Size;
-use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
+use crate::decode::decoder::{BoxedDecoder, Decoder, Depth, PixelFormat};
 use crate::decode::tiff::{ExtraSamples, Photometric, SampleFormat, Tiff};
 
 struct Page<'a> {
     tiff: Tiff<'a>,
-    color: Color,
+    pixel_format: PixelFormat,
     /// The colors of the palette. Empty if the image has no palette.
     palette: Vec<[u8; 3]>,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder<'_>, String> {
     let tiff = Tiff::open(bytes)?;
     let depth = match (tiff.bits, tiff.sample_format) {
         (1 | 2 | 4 | 8, SampleFormat::Unsigned) => Some(Depth::U8),
@@ -19,14 +19,14 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         (32, SampleFormat::Float) => Some(Depth::F32),
         _ => None,
     };
-    let alpha = u8::from(matches!(tiff.extra, ExtraSamples::Associated | ExtraSamples::Unassociated));
+    let alpha = u8::from(matches!(tiff.extra_samples, ExtraSamples::Associated | ExtraSamples::Unassociated));
     let channels = match (tiff.photometric, tiff.channels) {
         (Photometric::Gray | Photometric::Inverted, 1) => Some(1),
         (Photometric::Gray | Photometric::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
         (Photometric::Rgb, 3) => Some(3),
         // Like Pillow, drop unspecified channels.
-        (Photometric::Rgb, 4..) if tiff.extra != ExtraSamples::None => Some(3 + alpha),
-        (Photometric::YCbCr, 3) if tiff.converts() => Some(3),
+        (Photometric::Rgb, 4..) if tiff.extra_samples != ExtraSamples::None => Some(3 + alpha),
+        (Photometric::YCbCr, 3) if tiff.converts_ycbcr() => Some(3),
         (Photometric::Palette, 1) if depth == Some(Depth::U8) => Some(3),
         (Photometric::Cmyk, 4..) if depth != Some(Depth::F32) && tiff.bits >= 8 => Some(3),
         _ => None,
@@ -34,12 +34,12 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     let Some((depth, channels)) = depth.zip(channels) else {
         return Err(format!("{} cannot be read as an image", tiff.description()));
     };
-    let largest = tiff.max_chunk_bytes();
-    if largest > limit as u64 {
-        return Err(format!("the header claims a strip or tile of {largest} bytes, but the limit is {limit}"));
+    let max_chunk_bytes = tiff.max_chunk_bytes();
+    if max_chunk_bytes > limit as u64 {
+        return Err(format!("the header claims a strip or tile of {max_chunk_bytes} bytes, but the limit is {limit}"));
     }
     let palette = if tiff.photometric == Photometric::Palette { tiff.palette()? } else { Vec::new() };
-    Ok(Box::new(Page { tiff, color: Color { channels, depth }, palette }))
+    Ok(Box::new(Page { tiff, pixel_format: PixelFormat { channels, depth }, palette }))
 }
 
 impl Decoder for Page<'_> {
@@ -47,8 +47,8 @@ impl Decoder for Page<'_> {
         self.tiff.size
     }
 
-    fn color(&self) -> Color {
-        self.color
+    fn pixel_format(&self) -> PixelFormat {
+        self.pixel_format
     }
 
     fn orientation(&self) -> u8 {
@@ -56,7 +56,7 @@ impl Decoder for Page<'_> {
     }
 
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
-        let Page { tiff, color, palette } = *self;
+        let Page { tiff, pixel_format, palette } = *self;
         match tiff.photometric {
             Photometric::Palette => {
                 let pixels = tiff.size.area() as usize;
@@ -70,32 +70,34 @@ impl Decoder for Page<'_> {
             Photometric::Cmyk => {
                 let mut inks = vec![0; out.len() / 3 * 4];
                 tiff.read(4, &mut inks)?;
-                match color.depth {
+                match pixel_format.depth {
                     Depth::U8 => {
                         let pixels = out.as_chunks_mut().0.iter_mut().zip(inks.as_chunks().0);
-                        pixels.for_each(|(rgb, cmyk)| *rgb = rgb_of(cmyk.map(u32::from), 255).map(|value| value as u8));
+                        pixels.for_each(|(rgb, cmyk)| {
+                            *rgb = cmyk_to_rgb(cmyk.map(u32::from), 255).map(|value| value as u8)
+                        });
                     }
                     _ => {
                         let pixels = out.as_chunks_mut::<6>().0.iter_mut().zip(inks.as_chunks::<8>().0);
                         for (rgb, cmyk) in pixels {
                             let cmyk = [0, 2, 4, 6].map(|i| u16::from_ne_bytes([cmyk[i], cmyk[i + 1]]).into());
-                            let values = rgb_of(cmyk, 65535).map(|value| (value as u16).to_ne_bytes());
+                            let values = cmyk_to_rgb(cmyk, 65535).map(|value| (value as u16).to_ne_bytes());
                             rgb.copy_from_slice(values.as_flattened());
                         }
                     }
                 }
             }
             _ => {
-                tiff.read(color.channels.into(), out)?;
+                tiff.read(pixel_format.channels.into(), out)?;
                 if tiff.bits < 8 {
                     let white = (1u8 << tiff.bits) - 1;
                     out.iter_mut().for_each(|value| *value *= 255 / white);
                 }
                 if tiff.photometric == Photometric::Inverted {
-                    invert(color, out);
+                    invert(pixel_format, out);
                 }
-                if tiff.extra == ExtraSamples::Associated {
-                    divide(color, out);
+                if tiff.extra_samples == ExtraSamples::Associated {
+                    unpremultiply(pixel_format, out);
                 }
             }
         }
@@ -105,7 +107,7 @@ impl Decoder for Page<'_> {
     fn is_indexed(&self) -> bool {
         let is_single =
             matches!(self.tiff.photometric, Photometric::Palette | Photometric::Gray | Photometric::Inverted);
-        is_single && self.tiff.channels == 1 && self.color.depth == Depth::U8
+        is_single && self.tiff.channels == 1 && self.pixel_format.depth == Depth::U8
     }
 
     fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
@@ -121,17 +123,17 @@ impl Decoder for Page<'_> {
 /// Converts CMYK values from 0 to `white` with the formula of Pillow's `convert("RGB")`: each color
 /// is `light - round(ink * light / white)`, where `light = white - black`. Pillow converts only
 /// 8-bit values, for which `white` is 255.
-fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
+fn cmyk_to_rgb([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
     let light = white - black;
     [cyan, magenta, yellow]
         .map(|ink| light - ((u64::from(ink) * u64::from(light) + u64::from(white) / 2) / u64::from(white)) as u32)
 }
 
-fn invert(color: Color, out: &mut [u8]) {
-    let size = (color.bytes() / u64::from(color.channels)) as usize;
-    for pixel in out.chunks_exact_mut(color.bytes() as usize) {
-        let gray = &mut pixel[..size];
-        match color.depth {
+fn invert(pixel_format: PixelFormat, out: &mut [u8]) {
+    let value_bytes = (pixel_format.bytes_per_pixel() / u64::from(pixel_format.channels)) as usize;
+    for pixel in out.chunks_exact_mut(pixel_format.bytes_per_pixel() as usize) {
+        let gray = &mut pixel[..value_bytes];
+        match pixel_format.depth {
             Depth::U8 | Depth::U16 => gray.iter_mut().for_each(|byte| *byte = !*byte),
             Depth::F32 => {
                 let value = 1.0 - f32::from_ne_bytes([gray[0], gray[1], gray[2], gray[3]]);
@@ -143,9 +145,9 @@ fn invert(color: Color, out: &mut [u8]) {
 
 /// Divides premultiplied colors by alpha. Integers are rounded down, as in Pillow. If alpha is 0,
 /// the colors become 0.
-fn divide(color: Color, out: &mut [u8]) {
-    let colors = usize::from(color.channels) - 1;
-    match color.depth {
+fn unpremultiply(pixel_format: PixelFormat, out: &mut [u8]) {
+    let colors = usize::from(pixel_format.channels) - 1;
+    match pixel_format.depth {
         Depth::U8 => {
             for pixel in out.chunks_exact_mut(colors + 1) {
                 let alpha = u32::from(pixel[colors]);

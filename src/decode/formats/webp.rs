@@ -6,14 +6,14 @@ use image_webp::WebPDecoder;
 use warpfeed_jpeg::Orientation;
 
 use crate::decode::Size;
-use crate::decode::decoder::{AnyDecoder, Color, Decoder};
+use crate::decode::decoder::{BoxedDecoder, Decoder, PixelFormat};
 
 struct WebP<'a> {
     decoder: WebPDecoder<Cursor<&'a [u8]>>,
     orientation: u8,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder<'_>, String> {
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
     decoder.set_memory_limit(limit);
     let exif = decoder.exif_metadata().map_err(|e| e.to_string())?;
@@ -27,8 +27,8 @@ impl Decoder for WebP<'_> {
         Size::new(width, height)
     }
 
-    fn color(&self) -> Color {
-        Color::of_8_bits(if self.decoder.has_alpha() { 4 } else { 3 })
+    fn pixel_format(&self) -> PixelFormat {
+        PixelFormat::of_8_bits(if self.decoder.has_alpha() { 4 } else { 3 })
     }
 
     fn orientation(&self) -> u8 {

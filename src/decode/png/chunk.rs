@@ -11,7 +11,7 @@ pub(super) fn find_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize
     Ok((word(offset + 4)?, end.ok_or_else(cut_error)?))
 }
 
-pub(super) fn checked_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
+pub(super) fn verify_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     let (kind, next) = find_chunk(bytes, offset)?;
     let (content, sum) = bytes[offset + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");
     if crc32fast::hash(content) != u32::from_be_bytes(*sum) {

@@ -12,5 +12,5 @@ mod reader;
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
 
-pub(crate) const ONE_NUMBER: &str =
+pub(crate) const MASK_VALUES_HINT: &str =
     "a mask has one number per pixel, so it must be gray or have a palette; to read other masks, use Mask::colors";

@@ -1,6 +1,6 @@
-use super::chunk::checked_chunk;
+use super::chunk::verify_chunk;
 use super::inflate::{RowReader, Scratch};
-use crate::decode::{ONE_NUMBER, Size};
+use crate::decode::{MASK_VALUES_HINT, Size};
 use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
@@ -51,16 +51,16 @@ impl<'a> Png<'a> {
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
         let error = |cause: &str| Error::decode(format!("png: {cause}"));
         let mut offset = SIGNATURE.len();
-        let (kind, first) = checked_chunk(bytes, offset)?;
+        let (kind, first) = verify_chunk(bytes, offset)?;
         let header = bytes[offset + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
         let header = header.ok_or_else(|| error("the header is not the first chunk"))?;
-        let mut data = None;
+        let mut first_data_chunk = None;
         offset = first;
         loop {
-            let (kind, next) = checked_chunk(bytes, offset)?;
+            let (kind, next) = verify_chunk(bytes, offset)?;
             match kind {
                 b"IEND" => break,
-                b"IDAT" if data.is_none() => data = Some(offset),
+                b"IDAT" if first_data_chunk.is_none() => first_data_chunk = Some(offset),
                 _ => {}
             }
             offset = next;
@@ -76,7 +76,7 @@ impl<'a> Png<'a> {
             _ => return Err(error(&format!("unknown color type {color}"))),
         };
         if let Some(channels) = channels {
-            return Err(Error::decode(format!("this png is {channels}, but {ONE_NUMBER}")));
+            return Err(Error::decode(format!("this png is {channels}, but {MASK_VALUES_HINT}")));
         }
         let is_supported = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
         if size.area() == 0 || !is_supported || compression != 0 || filter != 0 || interlace > 1 {
@@ -85,8 +85,13 @@ impl<'a> Png<'a> {
                 size.width, size.height
             )));
         }
-        let data = data.ok_or_else(|| error("there is no pixel data"))?;
-        Ok(Png { size, depth, is_interlaced: interlace == 1, rows: RowReader::new(bytes, data, depth, scratch) })
+        let first_data_chunk = first_data_chunk.ok_or_else(|| error("there is no pixel data"))?;
+        Ok(Png {
+            size,
+            depth,
+            is_interlaced: interlace == 1,
+            rows: RowReader::new(bytes, first_data_chunk, depth, scratch),
+        })
     }
 
     pub(crate) fn size(&self) -> Size {

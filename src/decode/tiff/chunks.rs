@@ -13,7 +13,7 @@ pub(in crate::decode) struct Chunk {
     /// Height of the area inside the image.
     pub(in crate::decode) height: usize,
     /// First channel of the image that the strip or tile contains.
-    pub(in crate::decode) channel: usize,
+    pub(in crate::decode) first_channel: usize,
     /// Number of channels that the strip or tile contains: 1 if the image is planar.
     pub(in crate::decode) channels: usize,
     /// Number of bytes per decoded row. A row of a tile may extend beyond the image.
@@ -22,7 +22,7 @@ pub(in crate::decode) struct Chunk {
 
 impl Tiff<'_> {
     /// Returns whether decoding converts YCbCr to RGB, which only the JPEG decoder does.
-    pub(in crate::decode) fn converts(&self) -> bool {
+    pub(in crate::decode) fn converts_ycbcr(&self) -> bool {
         self.compression == JPEG && !self.is_planar
     }
 
@@ -64,7 +64,7 @@ impl Tiff<'_> {
             ));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
-        let row = usize::try_from(self.row_bytes()).map_err(|e| e.to_string())?;
+        let row_bytes = usize::try_from(self.row_bytes()).map_err(|e| e.to_string())?;
         for index in 0..self.offsets.len() {
             let (position, plane) = (index % (chunk_columns * chunk_rows), index / (chunk_columns * chunk_rows));
             let (x, y) = (
@@ -73,68 +73,71 @@ impl Tiff<'_> {
             );
             let visible_size = Size::new(chunk_size.width.min(width - x), chunk_size.height.min(height - y));
             // The last strip of the image, or of each plane, may be shorter than the other strips.
-            let stored =
+            let stored_size =
                 Size::new(chunk_size.width, if self.is_tiled { chunk_size.height } else { visible_size.height });
-            let bytes = row * stored.height as usize;
+            let bytes = row_bytes * stored_size.height as usize;
             if raw.len() != bytes {
                 // A new zeroed buffer gets memory pages only where it is written, while `resize`
                 // would write all pages.
                 raw = vec![0; bytes];
             }
-            self.unpack(index, stored, &mut raw)?;
+            self.decompress(index, stored_size, &mut raw)?;
             if self.compression != JPEG {
-                raw.chunks_exact_mut(row).try_for_each(|row| self.undo_predictor(row, &mut values))?;
+                raw.chunks_exact_mut(row_bytes).try_for_each(|row| self.undo_predictor(row, &mut values))?;
             }
-            let mut stride = row;
-            let mut values_of_part = &raw;
+            let mut stride = row_bytes;
+            let mut chunk_values = &raw;
             if self.bits < 8 {
                 stride = chunk_size.width as usize * self.chunk_channels();
                 values.clear();
-                for row in raw.chunks_exact(row) {
+                for row in raw.chunks_exact(row_bytes) {
                     let bits = self.bits as usize;
                     let value = |i: usize| row[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1 << bits) - 1) as u8;
                     values.extend((0..stride).map(value));
                 }
-                values_of_part = &values;
+                chunk_values = &values;
             }
             let chunk = Chunk {
                 x: x as usize,
                 y: y as usize,
                 width: visible_size.width as usize,
                 height: visible_size.height as usize,
-                channel: plane,
+                first_channel: plane,
                 channels: self.chunk_channels(),
                 stride,
             };
-            on_chunk(&chunk, values_of_part);
+            on_chunk(&chunk, chunk_values);
         }
         Ok(())
     }
 
-    /// Decodes the first `kept_channels` channels of all pixels to `out`, interleaved and in native
+    /// Decodes the first `out_channels` channels of all pixels to `out`, interleaved and in native
     /// byte order.
-    pub(in crate::decode) fn read(&self, kept_channels: usize, out: &mut [u8]) -> Result<(), String> {
-        let (value, width) = (self.value_bytes(), self.size.width as usize);
+    pub(in crate::decode) fn read(&self, out_channels: usize, out: &mut [u8]) -> Result<(), String> {
+        let (value_bytes, width) = (self.value_bytes(), self.size.width as usize);
         self.for_each_chunk(|chunk, values| {
-            let channels = kept_channels.min(chunk.channel + chunk.channels).saturating_sub(chunk.channel);
+            let channels = out_channels.min(chunk.first_channel + chunk.channels).saturating_sub(chunk.first_channel);
             if channels == 0 {
                 return;
             }
             for (row, from) in values.chunks_exact(chunk.stride).take(chunk.height).enumerate() {
-                let first = ((chunk.y + row) * width + chunk.x) * kept_channels * value;
-                let out = &mut out[first..first + chunk.width * kept_channels * value];
-                if channels == kept_channels && chunk.channels == kept_channels {
+                let first = ((chunk.y + row) * width + chunk.x) * out_channels * value_bytes;
+                let out = &mut out[first..first + chunk.width * out_channels * value_bytes];
+                if channels == out_channels && chunk.channels == out_channels {
                     out.copy_from_slice(&from[..out.len()]);
                     continue;
                 }
-                let pixels = out.chunks_exact_mut(kept_channels * value).zip(from.chunks_exact(chunk.channels * value));
-                let place = chunk.channel * value..(chunk.channel + channels) * value;
-                pixels.for_each(|(to, from)| to[place.clone()].copy_from_slice(&from[..channels * value]));
+                let pixels = out
+                    .chunks_exact_mut(out_channels * value_bytes)
+                    .zip(from.chunks_exact(chunk.channels * value_bytes));
+                let channel_bytes = chunk.first_channel * value_bytes..(chunk.first_channel + channels) * value_bytes;
+                pixels
+                    .for_each(|(to, from)| to[channel_bytes.clone()].copy_from_slice(&from[..channels * value_bytes]));
             }
         })
     }
 
-    fn unpack(&self, index: usize, stored: Size, raw: &mut [u8]) -> Result<(), String> {
+    fn decompress(&self, index: usize, stored_size: Size, raw: &mut [u8]) -> Result<(), String> {
         let (offset, length) = (self.offsets[index], self.lengths[index]);
         let range =
             usize::try_from(offset).ok().zip(offset.checked_add(length).and_then(|end| usize::try_from(end).ok()));
@@ -163,7 +166,7 @@ impl Tiff<'_> {
             JPEG if self.bits == 8 && matches!(self.chunk_channels(), 1 | 3) => {
                 let tables = self.directory.bytes(347)?;
                 let from_ycbcr = self.photometric == Photometric::YCbCr;
-                decompress::jpeg(data, tables, (stored, self.chunk_channels()), from_ycbcr, raw)
+                decompress::jpeg(data, tables, (stored_size, self.chunk_channels()), from_ycbcr, raw)
             }
             JPEG => Err(format!("{} in JPEGs are not supported", self.description())),
             other => {
@@ -205,19 +208,19 @@ impl Tiff<'_> {
             (2, _) if self.bits >= 8 => {}
             (other, _) => return Err(format!("{} with predictor {other} are not supported", self.description())),
         }
-        if self.value_bytes() > 1 && self.file.big_endian != cfg!(target_endian = "big") {
+        if self.value_bytes() > 1 && self.file.is_big_endian != cfg!(target_endian = "big") {
             row.chunks_exact_mut(self.value_bytes()).for_each(<[u8]>::reverse);
         }
         if self.predictor == 2 {
             match self.value_bytes() {
-                1 => predict(row, channels, |[a], [b]| [a.wrapping_add(b)]),
-                2 => predict(row, channels, |a, b| {
+                1 => undo_differences(row, channels, |[a], [b]| [a.wrapping_add(b)]),
+                2 => undo_differences(row, channels, |a, b| {
                     u16::from_ne_bytes(a).wrapping_add(u16::from_ne_bytes(b)).to_ne_bytes()
                 }),
-                4 => predict(row, channels, |a, b| {
+                4 => undo_differences(row, channels, |a, b| {
                     u32::from_ne_bytes(a).wrapping_add(u32::from_ne_bytes(b)).to_ne_bytes()
                 }),
-                _ => predict(row, channels, |a, b| {
+                _ => undo_differences(row, channels, |a, b| {
                     u64::from_ne_bytes(a).wrapping_add(u64::from_ne_bytes(b)).to_ne_bytes()
                 }),
             }
@@ -229,7 +232,7 @@ impl Tiff<'_> {
 /// JPEG compression (TIFF Technical Note 2).
 const JPEG: u64 = 7;
 
-fn predict<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
+fn undo_differences<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
     let values = row.as_chunks_mut::<N>().0;
     for i in channels..values.len() {
         values[i] = add(values[i], values[i - channels]);

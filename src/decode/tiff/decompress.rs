@@ -54,11 +54,11 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
         };
         let Some((values, rest)) = rest.split_at_checked(count) else { return Err(truncated_error(filled, out)) };
         let length = length.min(out.len() - filled);
-        let part = &mut out[filled..filled + length];
+        let run = &mut out[filled..filled + length];
         if head >= 0 {
-            part.copy_from_slice(&values[..length])
+            run.copy_from_slice(&values[..length])
         } else if count == 1 {
-            part.fill(values[0])
+            run.fill(values[0])
         }
         (data, filled) = (rest, filled + length);
     }

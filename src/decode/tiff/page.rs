@@ -49,7 +49,7 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) bits: u32,
     pub(in crate::decode) sample_format: SampleFormat,
     pub(in crate::decode) photometric: Photometric,
-    pub(in crate::decode) extra: ExtraSamples,
+    pub(in crate::decode) extra_samples: ExtraSamples,
     /// EXIF orientation. Values other than 1 to 8 mean 1 (upright).
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
@@ -66,7 +66,7 @@ pub(in crate::decode) struct Tiff<'a> {
 }
 
 impl Photometric {
-    fn of(number: u64) -> Self {
+    fn from_number(number: u64) -> Self {
         match number {
             0 => Photometric::Inverted,
             1 => Photometric::Gray,
@@ -80,7 +80,7 @@ impl Photometric {
 }
 
 impl SampleFormat {
-    fn of(number: u64) -> Result<Self, String> {
+    fn from_number(number: u64) -> Result<Self, String> {
         match number {
             1 | 4 => Ok(SampleFormat::Unsigned),
             2 => Ok(SampleFormat::Signed),
@@ -91,7 +91,7 @@ impl SampleFormat {
 }
 
 impl ExtraSamples {
-    fn of(number: Option<u64>, photometric: Photometric, channels: u16) -> Self {
+    fn from_number(number: Option<u64>, photometric: Photometric, channels: u16) -> Self {
         match (number, photometric, channels) {
             (Some(1), ..) => ExtraSamples::Associated,
             // Corel Draw writes 999 for unassociated alpha. Other programs omit the tag in RGB
@@ -155,11 +155,11 @@ impl<'a> Tiff<'a> {
         if !(1..=64).contains(&bits) {
             return Err(format!("values of {bits} bits: expected 1 to 64"));
         }
-        let sample_format = SampleFormat::of(common_value(&directory, (339, channels), "types")?)?;
+        let sample_format = SampleFormat::from_number(common_value(&directory, (339, channels), "types")?)?;
         let photometric =
-            Photometric::of(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
+            Photometric::from_number(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
         let extra = directory.numbers(338, channels.into())?.unwrap_or_default();
-        let extra = ExtraSamples::of(extra.first().copied(), photometric, channels);
+        let extra_samples = ExtraSamples::from_number(extra.first().copied(), photometric, channels);
         let is_planar = match number(284, 1)? {
             1 => false,
             2 => channels > 1,
@@ -184,7 +184,7 @@ impl<'a> Tiff<'a> {
             bits: bits as u32,
             sample_format,
             photometric,
-            extra,
+            extra_samples,
             orientation: number(274, 1)?.try_into().unwrap_or(1),
             compression: number(259, 1)?,
             predictor: number(317, 1)?,
@@ -235,9 +235,9 @@ impl<'a> Tiff<'a> {
 /// do not.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
-        let flags = directory.number(254).ok().flatten().unwrap_or(0);
-        let old = directory.number(255).ok().flatten().unwrap_or(0);
-        flags & 0b101 == 0 && old != 2
+        let subfile_flags = directory.number(254).ok().flatten().unwrap_or(0);
+        let subfile_type = directory.number(255).ok().flatten().unwrap_or(0);
+        subfile_flags & 0b101 == 0 && subfile_type != 2
     };
     let pages = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
     1 + pages.skip(1).filter(is_page).count() as u32

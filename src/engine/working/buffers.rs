@@ -41,7 +41,7 @@ impl PartFiller<'_> {
     pub(super) fn release(&mut self) {
         self.buffers.pixels.iter_mut().for_each(Pixels::release);
         self.buffers.bitstream.trim_to(0);
-        decode::release();
+        decode::release_scratch();
     }
 
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.

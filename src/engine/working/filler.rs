@@ -12,7 +12,7 @@ use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Header, Row, SlotPart};
 #[cfg(feature = "video")]
 use crate::decode::decode_planes;
-use crate::decode::{self, Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
+use crate::decode::{self, Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED_IMAGES, Pixels, Rect};
 use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Runtime;
@@ -80,7 +80,7 @@ struct ReadCost {
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
-    pub(super) sample_images: ArrayVec<SampleImage<'a>, MAX_PLANNED>,
+    pub(super) sample_images: ArrayVec<SampleImage<'a>, MAX_PLANNED_IMAGES>,
 }
 
 impl<'a> Group<'a> {
@@ -104,7 +104,7 @@ impl<'a> Group<'a> {
 pub(super) struct Buffers {
     /// One buffer per decoded image. Output images that are crops of the same decoded image share
     /// its buffer.
-    pub(super) pixels: [Pixels; MAX_PLANNED],
+    pub(super) pixels: [Pixels; MAX_PLANNED_IMAGES],
     pub(super) image_buffer: Vec<u8>,
     pub(super) resizer: Resizer,
     pub(super) pasted: Pasted,
@@ -138,7 +138,7 @@ impl Buffers {
             }
         }
         self.bitstream.trim_to(share.retained_bytes / 2);
-        decode::trim(share.retained_bytes - self.bitstream.memory());
+        decode::trim_scratch(share.retained_bytes - self.bitstream.memory());
     }
 }
 
@@ -264,7 +264,7 @@ impl<'a> PartFiller<'a> {
     fn max_samples(&self, tiles: usize) -> usize {
         // The frames of a clip use the buffers of other samples, so decode one sample at a time.
         let max_samples = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
-        (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
+        (MAX_PLANNED_IMAGES / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
 
     /// Plans the images of a sample and adds them to `group`. Returns the number of bytes needed to
@@ -425,8 +425,8 @@ impl<'a> PartFiller<'a> {
         if self.device_images != DeviceImages::None {
             self.store_for_device(group);
         }
-        let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
-        let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
+        let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED_IMAGES>::new();
+        let mut indices = ArrayVec::<usize, MAX_PLANNED_IMAGES>::new();
         for (index, (sample_image, pixels)) in
             group.sample_images.iter_mut().zip(self.buffers.pixels.iter_mut()).enumerate()
         {

@@ -14,7 +14,7 @@ use super::task::{RedecodeRequest, Task};
 use crate::batch::{FilledSlot, Header, SlotPart};
 #[cfg(all(test, feature = "_device"))]
 use crate::decode::Pixels;
-use crate::decode::{self, MAX_GROUP, MAX_IMAGES, Rect};
+use crate::decode::{self, MAX_GROUP, MAX_IMAGES_PER_SAMPLE, Rect};
 use crate::engine::reading::{BlockTimer, PrefetchedSamples, ReaderSwitch};
 #[cfg(all(test, feature = "_device"))]
 use crate::engine::settings::Share;
@@ -163,7 +163,7 @@ impl Worker {
         // write only the images that were assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer_bytes = share.excess_buffer_bytes(sample.total_bytes());
-        let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
+        let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES_PER_SAMPLE>::new();
         for field in &recipe.fields_of(part.header()).images {
             let planned_image =
                 recipe.plan_image(field.image_and_name(), &sample, (variant, epoch, &entry), None, (&[], boxes));
@@ -183,7 +183,7 @@ impl Worker {
                 let reservation = is_large.then(|| {
                     // A waiting worker must hold as little memory as possible.
                     pixels.release();
-                    decode::release();
+                    decode::release_scratch();
                     runtime.scratch.take(memory)
                 });
                 let result = guarded(|| {
@@ -197,7 +197,7 @@ impl Worker {
                 });
                 if is_large {
                     pixels.release();
-                    decode::release();
+                    decode::release_scratch();
                 }
                 drop(reservation);
                 result.map_err(|e| add_sample(add_frame(e)))?;
