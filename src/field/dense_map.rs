@@ -11,7 +11,7 @@ use crate::batch::{Dtype, Field, Layout};
 use crate::decode::{AnnotationFrame, FloatImage, Frame, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
-use crate::transform::{Plan, Planes};
+use crate::transform::{MapResizer, Plan};
 
 /// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
 /// stored values of a 16-bit or multispectral image. The map is cropped, resized and flipped
@@ -322,7 +322,7 @@ impl DenseMap {
 
     fn write_pixels(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, out: &mut [f32]) {
         thread_local! {
-            static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
+            static MAP_RESIZER: RefCell<MapResizer> = RefCell::new(MapResizer::default());
             static COPY: RefCell<Vec<f32>> = RefCell::default();
         }
         let channels = self.channels.unwrap_or(1);
@@ -349,7 +349,7 @@ impl DenseMap {
                 }
             }
         } else {
-            PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, out));
+            MAP_RESIZER.with_borrow_mut(|resizer| resizer.run(plan, channels, pixel, out));
         }
         if self.flow {
             self.transform_displacements(plan, frame, out);

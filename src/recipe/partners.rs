@@ -32,7 +32,7 @@ pub(crate) fn draw_partners(
         return Ok(None);
     }
     let result = guarded(|| {
-        let join = augment.join((seed, entry.variant, entry.sample), order.len(epoch));
+        let join = augment.draw_join((seed, entry.variant, entry.sample), order.len(epoch));
         let samples = |join: &Join| join.partners().iter().map(|&position| order.index(epoch, position)).collect();
         Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });

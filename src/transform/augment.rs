@@ -137,7 +137,7 @@ impl Augment {
     /// [`pad_to`](Augment::pad_to).
     #[must_use]
     pub fn shrink_larger(self) -> Self {
-        self.then(Setting::ShrinkLarger {})
+        self.with_setting(Setting::ShrinkLarger {})
     }
 
     /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
@@ -192,7 +192,7 @@ impl Augment {
     /// [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
-        self.then(Setting::ZoomOut { probability, low, high })
+        self.with_setting(Setting::ZoomOut { probability, low, high })
     }
 
     /// Sets the color (red, green, blue) of output pixels that the image does not cover. The
@@ -205,14 +205,14 @@ impl Augment {
     #[must_use]
     pub fn fill(self, color: [u8; 3]) -> Self {
         let [red, green, blue] = color;
-        self.then(Setting::Fill { red, green, blue })
+        self.with_setting(Setting::Fill { red, green, blue })
     }
 
     /// Sets the width of the border on all four sides of the image, in pixels. The default is 0.
     /// Only for [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn padding(self, pixels: u32) -> Self {
-        self.then(Setting::Padding { pixels })
+        self.with_setting(Setting::Padding { pixels })
     }
 
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
@@ -224,7 +224,7 @@ impl Augment {
     /// image accepts only the constant border.
     #[must_use]
     pub fn padding_mode(self, mode: Border) -> Self {
-        self.then(Setting::PaddingMode { mode })
+        self.with_setting(Setting::PaddingMode { mode })
     }
 
     /// If the padded image is smaller than the crop along an axis, widens the border on both sides
@@ -232,7 +232,7 @@ impl Augment {
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn pad_if_needed(self) -> Self {
-        self.then(Setting::PadIfNeeded {})
+        self.with_setting(Setting::PadIfNeeded {})
     }
 
     /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
@@ -248,7 +248,7 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn interpolation(self, filter: Interpolation) -> Self {
-        self.then(Setting::Interpolation { filter })
+        self.with_setting(Setting::Interpolation { filter })
     }
 
     /// Sets whether the resize filter widens as the image shrinks. The default is true. Without
@@ -269,7 +269,7 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn antialias(self, is_on: bool) -> Self {
-        self.then(Setting::Antialias { on: is_on })
+        self.with_setting(Setting::Antialias { on: is_on })
     }
 
     /// Replaces this augmentation with `augment` in epoch `epoch` and later epochs. `epoch` must be
@@ -296,7 +296,7 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn from_epoch(self, epoch: u64, augment: Augment) -> Self {
-        self.later(epoch, augment)
+        self.with_later(epoch, augment)
     }
 
     /// Returns the augmentation for `epoch`: the last augmentation that
@@ -309,7 +309,7 @@ impl Augment {
     /// Sets the output size. Call this method if the output is not square.
     #[must_use]
     pub fn with_output_size(self, width: u32, height: u32) -> Self {
-        self.then(Setting::WithOutputSize { size: Sides { height, width } })
+        self.with_setting(Setting::WithOutputSize { size: Sides { height, width } })
     }
 
     /// Sets how much of the image the random box of [`Augment::train`] covers. The fraction of the
@@ -317,7 +317,7 @@ impl Augment {
     /// support this option.
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
-        self.then(Setting::Scale { low, high })
+        self.with_setting(Setting::Scale { low, high })
     }
 
     /// Sets the range of the aspect ratio (width / height) of the random box of [`Augment::train`].
@@ -325,7 +325,7 @@ impl Augment {
     /// this option.
     #[must_use]
     pub fn ratio(self, low: f64, high: f64) -> Self {
-        self.then(Setting::Ratio { low, high })
+        self.with_setting(Setting::Ratio { low, high })
     }
 
     /// Sets the probability that left and right are flipped. The default is 0.5 for
@@ -333,13 +333,13 @@ impl Augment {
     /// The resize performs the flip, so a flip costs almost no additional time.
     #[must_use]
     pub fn flip(self, probability: f64) -> Self {
-        self.then(Setting::Flip { probability })
+        self.with_setting(Setting::Flip { probability })
     }
 
     /// Sets the probability that top and bottom are flipped. The default is 0.
     #[must_use]
     pub fn vertical_flip(self, probability: f64) -> Self {
-        self.then(Setting::VerticalFlip { probability })
+        self.with_setting(Setting::VerticalFlip { probability })
     }
 
     /// Mixes each sample of a finished batch with the previous sample, and the first sample with
@@ -353,7 +353,7 @@ impl Augment {
     /// mask.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
-        self.then(Setting::Mix(mix))
+        self.with_setting(Setting::Mix(mix))
     }
 
     /// Returns the size of the output images in epoch 0. For a later epoch, use
@@ -391,20 +391,20 @@ impl Augment {
     /// # Panics
     /// Same as [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
-        check_area(size)?;
+        check_not_empty(size)?;
         let mut plan = self.settings.crop.plan(size, (self.settings.output, self.settings.resampling()), boxes, rng)?;
-        self.flip_plan(&mut plan, rng);
-        if plan.flip && self.settings.crop.keeps_corner() {
+        self.draw_flips(&mut plan, rng);
+        if plan.flip && self.settings.crop.stays_in_corner() {
             plan.target.x = plan.output.width - plan.target.width;
         }
-        if plan.vertical_flip && self.settings.crop.keeps_corner() {
+        if plan.vertical_flip && self.settings.crop.stays_in_corner() {
             plan.target.y = plan.output.height - plan.target.height;
         }
         plan.effects = SampleEffects::new(&self.settings.ops, self.settings.output, rng);
         Ok(plan)
     }
 
-    pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
+    pub(super) fn draw_flips(&self, plan: &mut Plan, rng: &mut Rng) {
         plan.fill = self.settings.fill;
         plan.flip = self.settings.flip > 0.0 && rng.chance(self.settings.flip);
         plan.vertical_flip = self.settings.vertical_flip > 0.0 && rng.chance(self.settings.vertical_flip);
@@ -417,7 +417,7 @@ impl Augment {
     }
 }
 
-pub(super) fn check_area(size: Size) -> Result<()> {
+pub(super) fn check_not_empty(size: Size) -> Result<()> {
     if size.area() > 0 {
         return Ok(());
     }

@@ -26,7 +26,7 @@ pub(super) enum Crop {
     Cover,
     PassThrough,
     PadTo {
-        shrink: bool,
+        shrinks_larger: bool,
     },
     Letterbox,
     ScaleJitter(Interval),
@@ -34,7 +34,7 @@ pub(super) enum Crop {
     Padded {
         padding: u32,
         border: Border,
-        if_needed: bool,
+        pads_if_needed: bool,
     },
     /// The shorter side is resized to a random length in this half-open range.
     RandomResize([u32; 2]),
@@ -81,11 +81,11 @@ impl Crop {
         rng: &mut Rng,
     ) -> Result<Plan> {
         let (full_area, full_output) = (Rect::full(size), Rect::full(output));
-        let plan_part = |resized: Size, part: Rect| {
-            if part == Rect::full(resized) {
-                Plan::resized_crop(size, full_area, output, part)
+        let plan_section = |resized: Size, section: Rect| {
+            if section == Rect::full(resized) {
+                Plan::resized_crop(size, full_area, output, section)
             } else {
-                Plan::part_of_resized(size, resized, part, output, resampling)
+                Plan::section_of_resized(size, resized, section, output, resampling)
             }
         };
         let plan = match self {
@@ -94,20 +94,20 @@ impl Crop {
             }
             Crop::ShorterSide(shorter) => {
                 let resized = geometry::resized_by_shorter_side(size, *shorter);
-                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
+                Plan::section_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
             }
             Crop::Cover => {
                 let resized = geometry::covering_size(size, output)?;
-                plan_part(resized, geometry::center_box(resized, output)?)
+                plan_section(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
             Crop::PassThrough if size != output => {
                 return Err(wrong_size_error(size, "but Augment::pass_through expects", output, ""));
             }
             Crop::Stretch | Crop::PassThrough => Plan::resized_crop(size, full_area, output, full_output),
-            Crop::PadTo { shrink } => {
+            Crop::PadTo { shrinks_larger } => {
                 let is_fitting = size.width <= output.width && size.height <= output.height;
-                if !is_fitting && !shrink {
+                if !is_fitting && !shrinks_larger {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
                     return Err(wrong_size_error(size, "but Augment::pad_to allows at most", output, HINT));
                 }
@@ -117,20 +117,20 @@ impl Crop {
             Crop::Letterbox => Plan::resized_crop(size, full_area, output, geometry::letterbox_area(size, output)),
             Crop::ScaleJitter(factors) => {
                 let resized = geometry::jittered_size(size, output, *factors, MAX_SIDE, rng);
-                plan_part(resized, geometry::corner_or_random_area(resized, output, rng))
+                plan_section(resized, geometry::corner_or_random_area(resized, output, rng))
             }
             Crop::RandomResize([low, high]) => {
                 let shorter = low + rng.below(u64::from(high - low)) as u32;
                 let mut resized = geometry::resized_by_shorter_side(size, shorter);
                 (resized.width, resized.height) = (resized.width.min(MAX_SIDE), resized.height.min(MAX_SIDE));
-                plan_part(resized, geometry::random_area(resized, output, rng))
+                plan_section(resized, geometry::random_area(resized, output, rng))
             }
             Crop::ShortestSize { sides, longest } => {
                 let resized = geometry::shortest_size(size, sides, *longest, rng);
                 Plan::resized_crop(size, full_area, output, Rect::full(resized))
             }
-            Crop::Padded { padding, border, if_needed } => {
-                plan_padded_crop(size, output, (*padding, *border, *if_needed), rng)?
+            Crop::Padded { padding, border, pads_if_needed } => {
+                plan_padded_crop(size, output, (*padding, *border, *pads_if_needed), rng)?
             }
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
@@ -139,11 +139,11 @@ impl Crop {
 
     pub(super) fn may_leave_uncovered(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::ScaleJitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
-            || self.keeps_corner()
+            || self.stays_in_corner()
     }
 
     /// Returns whether mirrored images stay in the upper left corner of the output.
-    pub(super) fn keeps_corner(&self) -> bool {
+    pub(super) fn stays_in_corner(&self) -> bool {
         matches!(self, Crop::RandomResize(_) | Crop::ShortestSize { .. } | Crop::PadTo { .. })
     }
 }
@@ -191,7 +191,7 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
 fn plan_padded_crop(
     size: Size,
     output: Size,
-    (padding, border, if_needed): (u32, Border, bool),
+    (padding, border, pads_if_needed): (u32, Border, bool),
     rng: &mut Rng,
 ) -> Result<Plan> {
     let error = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
@@ -200,7 +200,7 @@ fn plan_padded_crop(
         let mut border_pixels = padding;
         let mut padded_length = u64::from(length) + 2 * u64::from(padding);
         if padded_length < u64::from(output_side) {
-            if !if_needed {
+            if !pads_if_needed {
                 return error(format!(
                     "a random crop of {crop} is larger than the image of {image} with a padding of {padding}: \
                      pad the image with Augment::pad_if_needed"

@@ -39,42 +39,42 @@ impl Augment {
             Call::Setting(setting) if setting.is_constructor() => {
                 Err(Error::config(format!("augment: {step} can only be the first step")))
             }
-            _ => augment.call(step),
+            _ => augment.with_step(step),
         })
     }
 
     pub(super) fn begin(setting: Setting) -> Self {
-        Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.then(setting)
+        Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.with_setting(setting)
     }
 
-    pub(super) fn then(mut self, setting: Setting) -> Self {
+    pub(super) fn with_setting(mut self, setting: Setting) -> Self {
         self.settings.set(&setting);
         self.steps.push(Step(Call::Setting(setting)));
         self
     }
 
-    pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
+    pub(super) fn with_later(mut self, epoch: u64, augment: Augment) -> Self {
         self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
         self.later.push((epoch, augment));
         self
     }
 
-    pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
+    pub(crate) fn with_op(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
-        self.settings.add(&op);
+        self.settings.add_op(&op);
         self.steps.push(Step(Call::Op(op)));
         self
     }
 
-    fn call(self, step: Step) -> Result<Self> {
+    fn with_step(self, step: Step) -> Result<Self> {
         let with_sampling = |policy: Policy, interpolation, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(interpolation);
             if let Some(fill) = fill { policy.fill(fill) } else { policy }
         };
         let policy = match step.0 {
-            Call::Op(op) => return Ok(self.with(op)),
+            Call::Op(op) => return Ok(self.with_op(op)),
             Call::Setting(Setting::FromEpoch { epoch, augment }) => {
-                return Ok(self.later(epoch, Self::from_steps(augment)?));
+                return Ok(self.with_later(epoch, Self::from_steps(augment)?));
             }
             Call::Setting(Setting::Rotate { degrees }) => return Ok(self.rotate(degrees)),
             Call::Setting(Setting::ThreeAugment {}) => return Ok(self.three_augment()),
@@ -95,7 +95,7 @@ impl Augment {
             Call::Setting(Setting::Timm { policy, interpolation, fill }) => {
                 with_sampling(Policy::timm(&policy), interpolation, fill)
             }
-            Call::Setting(setting) => return Ok(self.then(setting)),
+            Call::Setting(setting) => return Ok(self.with_setting(setting)),
         };
         Ok(self.policy(policy))
     }

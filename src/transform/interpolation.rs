@@ -32,7 +32,7 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
+    pub(super) fn warp_error(self) -> Option<&'static str> {
         macro_rules! unfit {
             ($name:literal) => {
                 Some(concat!(

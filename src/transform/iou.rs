@@ -19,7 +19,7 @@ const MAX_THRESHOLDS: usize = 100;
 /// Draws a crop of an image of `size`, or returns `None` for the whole image. Each of `boxes` is
 /// (x1, y1, x2, y2). Draws one number per threshold, two for the size of each crop, and two for its
 /// position if its aspect ratio is allowed. Without boxes, draws nothing.
-pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
+pub(super) fn draw_crop(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
     if boxes.is_empty() {
         return None;
     }
@@ -78,12 +78,12 @@ mod tests {
         let boxes = [[30.0, 20.0, 90.0, 60.0], [100.0, 5.0, 110.0, 115.0_f32]];
         for size in [Size::new(160, 120), Size::new(1, 1), Size::new(3, 700)] {
             for sample in 0..2000 {
-                if let Some(crop) = draw(size, &boxes, &mut Rng::new(5, 0, sample)) {
+                if let Some(crop) = draw_crop(size, &boxes, &mut Rng::new(5, 0, sample)) {
                     assert!(crop.is_within(size), "{crop:?} in {size:?}");
                     assert!(boxes.iter().any(|corners| contains_center(crop, corners.map(f64::from))), "{crop:?}");
                 }
             }
         }
-        assert_eq!(draw(Size::new(160, 120), &[], &mut Rng::new(5, 0, 0)), None);
+        assert_eq!(draw_crop(Size::new(160, 120), &[], &mut Rng::new(5, 0, 0)), None);
     }
 }

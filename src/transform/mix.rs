@@ -76,12 +76,12 @@ impl Mix {
             return None;
         }
         match (self.mixup, self.cutmix) {
-            (Some(alpha), None) => Some(Mixing { weight: beta(alpha, &mut rng) as f32, cutmix_area: None }),
-            (None, Some(alpha)) => Some(cut(alpha, size, &mut rng)),
+            (Some(alpha), None) => Some(Mixing { weight: draw_beta(alpha, &mut rng) as f32, cutmix_area: None }),
+            (None, Some(alpha)) => Some(draw_cutmix(alpha, size, &mut rng)),
             (Some(mixup), Some(_)) if rng.chance(0.5) => {
-                Some(Mixing { weight: beta(mixup, &mut rng) as f32, cutmix_area: None })
+                Some(Mixing { weight: draw_beta(mixup, &mut rng) as f32, cutmix_area: None })
             }
-            (Some(_), Some(cutmix)) => Some(cut(cutmix, size, &mut rng)),
+            (Some(_), Some(cutmix)) => Some(draw_cutmix(cutmix, size, &mut rng)),
             (None, None) => None,
         }
     }
@@ -110,8 +110,8 @@ impl Mixing {
 
 /// Draws the box of torchvision's `CutMix.make_params`: a box around a uniformly drawn center,
 /// clipped to the image. The weight is the fraction of the area outside the clipped box.
-fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
-    let weight = beta(alpha, rng);
+fn draw_cutmix(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
+    let weight = draw_beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
     let (x, y) = (rng.below(w as u64) as i64, rng.below(h as u64) as i64);
     let r = 0.5 * (1.0 - weight).sqrt();
@@ -124,15 +124,15 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
 
 /// Draws from Beta(`alpha`, `alpha`), which is X / (X + Y) for gamma variates X and Y. Gamma
 /// variates underflow if `alpha` is tiny, so only their logarithms are used.
-fn beta(alpha: f64, rng: &mut Rng) -> f64 {
-    let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
+fn draw_beta(alpha: f64, rng: &mut Rng) -> f64 {
+    let (x, y) = (draw_ln_gamma(alpha, rng), draw_ln_gamma(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
 }
 
 /// Draws `count` weights that sum to 1 from a symmetric Dirichlet distribution, by dividing gamma
 /// variates by their sum.
-pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
-    let logs: Vec<f64> = (0..count).map(|_| ln_gamma_variate(alpha, rng)).collect();
+pub(super) fn draw_dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
+    let logs: Vec<f64> = (0..count).map(|_| draw_ln_gamma(alpha, rng)).collect();
     let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logs.iter().map(|log| (log - max).exp()).sum();
     logs.into_iter().map(|log| (log - max).exp() / sum).collect()
@@ -140,7 +140,7 @@ pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
 
 /// Draws from the standard normal distribution with the Box-Muller transform, using only the
 /// cosine.
-pub(super) fn normal(rng: &mut Rng) -> f64 {
+pub(super) fn draw_normal(rng: &mut Rng) -> f64 {
     // 1 - unit is in (0, 1], where the logarithm is defined.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
@@ -148,12 +148,12 @@ pub(super) fn normal(rng: &mut Rng) -> f64 {
 /// Draws the logarithm of a gamma variate with the method of Marsaglia and Tsang, "A simple method
 /// for generating gamma variables" (2000). The method multiplies a variate with the shape `alpha +
 /// 1` by U^(1 / `alpha`), where U is uniform.
-fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
+fn draw_ln_gamma(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
     let boost = (1.0 - rng.unit()).ln() / alpha;
     loop {
-        let normal = normal(rng);
+        let normal = draw_normal(rng);
         let v = (1.0 + c * normal).powi(3);
         if v > 0.0 && (1.0 - rng.unit()).ln() < 0.5 * normal * normal + d - d * v + d * v.ln() {
             return d.ln() + v.ln() + boost;
@@ -169,14 +169,14 @@ mod tests {
     fn weights_have_the_moments_of_beta() {
         for alpha in [0.2, 1.0, 4.0] {
             let n = 40_000;
-            let weights: Vec<f64> = (0..n).map(|i| beta(alpha, &mut Rng::new(11, 0, i))).collect();
+            let weights: Vec<f64> = (0..n).map(|i| draw_beta(alpha, &mut Rng::new(11, 0, i))).collect();
             let mean = weights.iter().sum::<f64>() / n as f64;
             let variance = weights.iter().map(|w| (w - mean).powi(2)).sum::<f64>() / n as f64;
             let expected = 1.0 / (4.0 * (2.0 * alpha + 1.0));
             assert!((mean - 0.5).abs() < 0.01, "alpha {alpha}: mean {mean}");
             assert!((variance / expected - 1.0).abs() < 0.03, "alpha {alpha}: variance {variance}, not {expected}");
         }
-        assert!((0..1000).all(|i| (0.0..=1.0).contains(&beta(1e-3, &mut Rng::new(0, 0, i)))));
+        assert!((0..1000).all(|i| (0.0..=1.0).contains(&draw_beta(1e-3, &mut Rng::new(0, 0, i)))));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub use paste::CopyPaste;
 pub(crate) use paste::Pasting;
 pub use plan::{ClippedBox, Plan};
 pub(crate) use record::{Record, record};
-pub(crate) use resize::Planes;
+pub(crate) use resize::MapResizer;
 pub use resize::Resizer;
 pub use step::Step;
 pub(crate) use tiles::Join;

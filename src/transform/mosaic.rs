@@ -116,12 +116,12 @@ pub(crate) struct Tiling {
     shift: [f64; 2],
 }
 
-struct Span {
-    resized: u32,
+struct TileSpan {
+    resized_length: u32,
     /// Start of the visible section in the resized image.
-    offset: u32,
+    section_start: u32,
     /// Start of the visible section in the output.
-    start: u32,
+    output_start: u32,
     length: u32,
 }
 
@@ -132,22 +132,22 @@ impl Tiling {
         let fitted_size = geometry::fitted_size(size, output);
         let horizontal = self.span(0, fitted_size.width, output.width, tile % 2 == 1);
         let vertical = self.span(1, fitted_size.height, output.height, tile >= 2);
-        let resized = Size::new(horizontal.resized, vertical.resized);
-        let part = Rect::new(horizontal.offset, vertical.offset, horizontal.length, vertical.length);
-        let target = Rect::new(horizontal.start, vertical.start, horizontal.length, vertical.length);
-        let plan = if target.size().area() == 0 || part == Rect::full(resized) {
+        let resized = Size::new(horizontal.resized_length, vertical.resized_length);
+        let section = Rect::new(horizontal.section_start, vertical.section_start, horizontal.length, vertical.length);
+        let target = Rect::new(horizontal.output_start, vertical.output_start, horizontal.length, vertical.length);
+        let plan = if target.size().area() == 0 || section == Rect::full(resized) {
             Plan::resized_crop(size, Rect::full(size), output, target)
         } else {
-            Plan::part_of_resized(size, resized, part, output, resampling)
+            Plan::section_of_resized(size, resized, section, output, resampling)
         };
-        Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
+        Plan { resized, offset: (section.x, section.y), target, ..plan }.with_resampling(resampling)
     }
 
     /// Computes the position of an image along an axis (0 is horizontal). If `is_after` is true,
     /// the image begins at the point where the images meet. If `is_after` is false, the image ends
     /// at this point. `length` is the length of the image in canvas pixels, and `side` is the
     /// length of the output.
-    fn span(&self, axis: usize, length: u32, side: u32, is_after: bool) -> Span {
+    fn span(&self, axis: usize, length: u32, side: u32, is_after: bool) -> TileSpan {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
@@ -158,7 +158,12 @@ impl Tiling {
         let visible_start = start.max(min_position);
         let length = ((start + resized).min(max_position) - visible_start).max(0);
         let (offset, visible_start) = if length > 0 { (visible_start - start, visible_start) } else { (0, 0) };
-        Span { resized: resized as u32, offset: offset as u32, start: visible_start as u32, length: length as u32 }
+        TileSpan {
+            resized_length: resized as u32,
+            section_start: offset as u32,
+            output_start: visible_start as u32,
+            length: length as u32,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::transform::Augment;
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
     /// First epoch and variant of each range of epochs in which no size changes.
-    sections: Vec<(u64, usize)>,
+    variant_starts: Vec<(u64, usize)>,
     first_epochs: Vec<u64>,
 }
 
@@ -17,7 +17,7 @@ impl OutputSizes {
         starts.sort_unstable();
         starts.dedup();
         let (mut variant_sizes, mut output_sizes) =
-            (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first_epochs: Vec::new() });
+            (Vec::<Vec<Size>>::new(), OutputSizes { variant_starts: Vec::new(), first_epochs: Vec::new() });
         for start in starts {
             let sizes: Vec<Size> = augments.clone().map(|augment| augment.at_epoch(start).output_size()).collect();
             let variant = variant_sizes.iter().position(|other| *other == sizes).unwrap_or_else(|| {
@@ -25,13 +25,13 @@ impl OutputSizes {
                 output_sizes.first_epochs.push(start);
                 variant_sizes.len() - 1
             });
-            output_sizes.sections.push((start, variant));
+            output_sizes.variant_starts.push((start, variant));
         }
         output_sizes
     }
 
     pub(crate) fn variant(&self, epoch: u64) -> usize {
-        self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
+        self.variant_starts[self.variant_starts.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
     pub(crate) fn first_epochs(&self) -> impl ExactSizeIterator<Item = u64> {

@@ -115,19 +115,19 @@ impl Plan {
         }
     }
 
-    /// Resizes an image to `resized`, and copies the area `part` of the result to the upper left
+    /// Resizes an image to `resized`, and copies the area `section` of the result to the upper left
     /// corner of the output.
-    pub(super) fn part_of_resized(
+    pub(super) fn section_of_resized(
         original: Size,
         resized: Size,
-        part: Rect,
+        section: Rect,
         output: Size,
         resampling: Resampling,
     ) -> Self {
-        let window = geometry::source_window(original, resized, part);
-        let full_plan = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
-        let region = geometry::support_region(original, window, part.size(), resampling);
-        Plan { region, window, resized, offset: (part.x, part.y), ..full_plan }.with_resampling(resampling)
+        let window = geometry::source_window(original, resized, section);
+        let full_plan = Self::resized_crop(original, Rect::full(original), output, Rect::full(section.size()));
+        let region = geometry::support_region(original, window, section.size(), resampling);
+        Plan { region, window, resized, offset: (section.x, section.y), ..full_plan }.with_resampling(resampling)
     }
 
     /// Sets the filter of the resize. The region must already contain all pixels that the new
@@ -202,9 +202,13 @@ impl Plan {
     /// Returns the area of the output that custom transforms may change. Usually, this is the image
     /// without the fill around it. The area is the whole output if the fill is a border of the
     /// image, if geometric operations have moved the image, or if the output combines several
-    /// images (`joins`).
-    pub(crate) fn changeable_area(&self, joins: bool) -> Rect {
-        if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.image_area() }
+    /// images (`combines_images`).
+    pub(crate) fn changeable_area(&self, combines_images: bool) -> Rect {
+        if combines_images || self.is_bordered || self.is_warped() {
+            Rect::full(self.output)
+        } else {
+            self.image_area()
+        }
     }
 
     /// Returns the area of the output that shows the image, after flips and before geometric
@@ -294,7 +298,7 @@ impl Plan {
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.effects.warps() {
             if warp.is_bilinear() {
-                warp.move_floats(map, (self.output, channels), fill, copy);
+                warp.move_bilinear(map, (self.output, channels), fill, copy);
             } else {
                 warp.move_nearest(map, (self.output, channels), &[fill], copy);
             }
@@ -364,14 +368,14 @@ impl Plan {
     /// the widths before and after the resize. The expression is computed with 32-bit floats.
     pub fn column(&self, x: u32) -> Option<u32> {
         let steps = (self.crop.x, self.crop.width, self.resized.width, self.offset.0);
-        nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
+        nearest_source(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
     }
 
     /// Returns the row of the image that row `y` of the output shows, like
     /// [`column`](Plan::column).
     pub fn row(&self, y: u32) -> Option<u32> {
         let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
-        nearest(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
+        nearest_source(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
     }
 }
 
@@ -379,7 +383,7 @@ impl Plan {
 /// output. The target begins at `target` and has the length `length`. The crop begins at `start`
 /// and has the length `from`. `to` is the length of the resized crop, and `offset` is the start of
 /// the target's section in the resized crop. Returns `None` outside the target.
-fn nearest(
+fn nearest_source(
     position: u32,
     output: u32,
     is_mirrored: bool,

@@ -95,7 +95,7 @@ impl Augment {
     /// or blur, followed by a [`ColorJitter`] with brightness, contrast and saturation 0.3.
     #[must_use]
     pub fn three_augment(self) -> Self {
-        self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
+        self.with_op(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
     }
 
     /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a [`ColorJitter`]

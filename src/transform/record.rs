@@ -124,13 +124,13 @@ macro_rules! record {
     (
         $(#[doc = $doc:literal])*
         $vis:vis struct $name:ident $(align $align:literal)? {
-            $($(#[doc = $what:literal])* $see:vis $field:ident: $type:ty),+ $(,)?
+            $($(#[doc = $field_doc:literal])* $field_vis:vis $field:ident: $type:ty),+ $(,)?
         }
     ) => {
         $(#[doc = $doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         $vis struct $name {
-            $($(#[doc = $what])* $see $field: $type,)+
+            $($(#[doc = $field_doc])* $field_vis $field: $type,)+
         }
 
         impl $crate::transform::Record for $name {
@@ -138,8 +138,8 @@ macro_rules! record {
 
             fn write_words(&self, to: &mut [u32]) {
                 $(
-                    let (now, to) = to.split_at_mut(<$type as $crate::transform::Record>::WORDS);
-                    $crate::transform::Record::write_words(&self.$field, now);
+                    let (words, to) = to.split_at_mut(<$type as $crate::transform::Record>::WORDS);
+                    $crate::transform::Record::write_words(&self.$field, words);
                 )+
                 let _ = to;
             }
@@ -166,7 +166,7 @@ macro_rules! record {
                 $(text += &format!("__align__({}) ", $align);)?
                 text += concat!(stringify!($name), " {\n");
                 $(
-                    $(text += &format!("    //{}\n", $what);)*
+                    $(text += &format!("    //{}\n", $field_doc);)*
                     let (before, after) = <$type as $crate::transform::Record>::c_type();
                     text += &format!("    {before} {}{after};\n", stringify!($field));
                 )+

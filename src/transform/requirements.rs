@@ -45,10 +45,10 @@ impl Augment {
         }
         self.check_joins().map_err(|e| Error::config(format!("augment: {}", e.cause())))?;
         self.settings.crop.check(self.settings.output)?;
-        self.check_later()
+        self.check_later_augments()
     }
 
-    fn check_later(&self) -> Result<()> {
+    fn check_later_augments(&self) -> Result<()> {
         let mut previous_epoch = 0;
         for (epoch, augment) in &self.later {
             if *epoch <= previous_epoch {
@@ -79,7 +79,7 @@ impl Augment {
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
-        self.all_ops().any(|op| !op.on_values())
+        self.all_ops().any(|op| !op.changes_values())
     }
 
     fn all_ops(&self) -> impl Iterator<Item = &Op> {
@@ -90,7 +90,8 @@ impl Augment {
     /// epoch.
     pub(crate) fn effects_memory(&self) -> u64 {
         let bytes = |augment: &Augment| {
-            let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
+            let per_pixel =
+                augment.settings.ops.iter().filter(|op| !op.changes_values()).map(|op| op.bytes_per_pixel());
             per_pixel.max().unwrap_or(0).saturating_mul(augment.settings.output.area())
         };
         self.all_augments().map(bytes).max().unwrap_or(0)
@@ -103,7 +104,7 @@ impl Augment {
     }
 
     pub(crate) fn changes_values(&self) -> bool {
-        self.all_ops().any(|op| op.on_values())
+        self.all_ops().any(|op| op.changes_values())
     }
 
     pub(crate) fn changes_colors(&self) -> Option<&'static str> {

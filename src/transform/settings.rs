@@ -60,7 +60,7 @@ impl Setting {
             Setting::Eval { shorter, side } => (Crop::ShorterSide(shorter), square(side)),
             Setting::CenterCrop { side } => (Crop::Center, square(side)),
             Setting::RandomCrop { side } => {
-                (Crop::Padded { padding: 0, border: Border::Constant, if_needed: false }, square(side))
+                (Crop::Padded { padding: 0, border: Border::Constant, pads_if_needed: false }, square(side))
             }
             Setting::RandomResize { side, low, high } => (Crop::RandomResize([low, high]), square(side)),
             Setting::ShortestSize { ref sides, longest } => {
@@ -69,7 +69,7 @@ impl Setting {
             Setting::Resize { size } => (Crop::Stretch, size),
             Setting::Cover { size } => (Crop::Cover, size),
             Setting::PassThrough { size } => (Crop::PassThrough, size),
-            Setting::PadTo { size } => (Crop::PadTo { shrink: false }, size),
+            Setting::PadTo { size } => (Crop::PadTo { shrinks_larger: false }, size),
             Setting::Letterbox { size } => (Crop::Letterbox, size),
             Setting::ScaleJitter { side, low, high } => (Crop::ScaleJitter([low, high]), square(side)),
             Setting::IouCrop { size } => (Crop::Iou(None), size),
@@ -99,13 +99,13 @@ impl Setting {
 impl Settings {
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
-            (Setting::ShrinkLarger {}, Crop::PadTo { shrink }) => *shrink = true,
+            (Setting::ShrinkLarger {}, Crop::PadTo { shrinks_larger }) => *shrinks_larger = true,
             (&Setting::ZoomOut { probability, low, high }, Crop::Iou(zoom)) => {
                 *zoom = Some(Zoom { probability, scale: [low, high] });
             }
             (&Setting::Padding { pixels }, Crop::Padded { padding, .. }) => *padding = pixels,
             (&Setting::PaddingMode { mode }, Crop::Padded { border, .. }) => *border = mode,
-            (Setting::PadIfNeeded {}, Crop::Padded { if_needed, .. }) => *if_needed = true,
+            (Setting::PadIfNeeded {}, Crop::Padded { pads_if_needed, .. }) => *pads_if_needed = true,
             (&Setting::Scale { low, high }, Crop::Random { scale, .. }) => *scale = [low, high],
             (&Setting::Ratio { low, high }, Crop::Random { ratio, .. }) => *ratio = [low, high],
             (&Setting::Fill { red, green, blue }, crop) if crop.may_leave_uncovered() || self.mosaic.is_some() => {
@@ -120,13 +120,13 @@ impl Settings {
             (Setting::Mosaic(mosaic), _) => self.mosaic = Some(mosaic.clone()),
             (Setting::CopyPaste(copy_paste), _) => self.copy_paste = Some(copy_paste.clone()),
             (setting, _) => match setting.initial_crop() {
-                Some((crop, Sides { height, width })) => self.begin(setting, crop, Size::new(width, height)),
+                Some((crop, Sides { height, width })) => self.set_crop(setting, crop, Size::new(width, height)),
                 None => self.misuse = Some(setting.supported_crops()),
             },
         }
     }
 
-    fn begin(&mut self, setting: &Setting, crop: Crop, output: Size) {
+    fn set_crop(&mut self, setting: &Setting, crop: Crop, output: Size) {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
@@ -138,9 +138,9 @@ impl Settings {
 
     /// Adds an operation. Random erasing is the only operation on values. A sample has at most one
     /// erased rectangle, so a second random erasing replaces the first.
-    pub(super) fn add(&mut self, op: &Op) {
+    pub(super) fn add_op(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
-        self.ops.retain(|other| !(op.on_values() && is_same(other)));
+        self.ops.retain(|other| !(op.changes_values() && is_same(other)));
         self.ops.push(op.clone());
     }
 

@@ -2,14 +2,16 @@
 //! setters in `ops`, with the effect.
 
 use crate::transform::Augment;
-use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
+use crate::transform::ops::{
+    AutoAugment, ColorJitter, Perspective, PhotometricDistort, Policy, RandomAffine, RandomErasing,
+};
 
 impl Augment {
     /// Jitters the colors after the resize. By default, colors are not jittered. Each call adds a
     /// jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
-        self.with(jitter)
+        self.with_op(jitter)
     }
 
     /// Changes brightness, contrast, saturation, hue and the order of the channels, each with the
@@ -17,20 +19,20 @@ impl Augment {
     /// default ranges.
     #[must_use]
     pub fn photometric_distort(self, probability: f64) -> Self {
-        self.with(Distort { probability })
+        self.with_op(PhotometricDistort { probability })
     }
 
     /// Fills a random rectangle of the image after normalization. By default, nothing is filled. A
     /// later call replaces an earlier one.
     #[must_use]
     pub fn erase(self, erasing: RandomErasing) -> Self {
-        self.with(erasing)
+        self.with_op(erasing)
     }
 
     /// Rotates, translates, scales and shears the image, like torchvision's `RandomAffine`.
     #[must_use]
     pub fn affine(self, affine: RandomAffine) -> Self {
-        self.with(affine)
+        self.with_op(affine)
     }
 
     /// Rotates by an angle drawn uniformly from `-degrees` to `degrees`, with nearest-neighbor
@@ -46,43 +48,43 @@ impl Augment {
     /// torchvision's `RandomPerspective(scale, probability)`.
     #[must_use]
     pub fn perspective(self, scale: f64, probability: f64) -> Self {
-        self.with(Perspective { scale, probability })
+        self.with_op(Perspective { scale, probability })
     }
 
     /// Applies random effects, which a policy such as [`Policy::rand_augment`] draws for each
     /// sample. By default, there is no policy. Several policies run one after another.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
-        self.with(policy)
+        self.with_op(policy)
     }
 
     /// Adds torchvision's `RandAugment`; see [`Policy::rand_augment`].
     #[must_use]
     pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
-        self.with(Policy::rand_augment(effects, magnitude))
+        self.with_op(Policy::rand_augment(effects, magnitude))
     }
 
     /// Adds torchvision's `TrivialAugmentWide`; see [`Policy::trivial_augment_wide`].
     #[must_use]
     pub fn trivial_augment_wide(self) -> Self {
-        self.with(Policy::trivial_augment_wide())
+        self.with_op(Policy::trivial_augment_wide())
     }
 
     /// Adds torchvision's `AutoAugment`; see [`Policy::auto_augment`].
     #[must_use]
     pub fn auto_augment(self, policy: AutoAugment) -> Self {
-        self.with(Policy::auto_augment(policy))
+        self.with_op(Policy::auto_augment(policy))
     }
 
     /// Adds torchvision's `AugMix`; see [`Policy::aug_mix`].
     #[must_use]
     pub fn aug_mix(self) -> Self {
-        self.with(Policy::aug_mix())
+        self.with_op(Policy::aug_mix())
     }
 
     /// Adds a policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`; see [`Policy::timm`].
     #[must_use]
     pub fn timm(self, policy: &str) -> Self {
-        self.with(Policy::timm(policy))
+        self.with_op(Policy::timm(policy))
     }
 }

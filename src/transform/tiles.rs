@@ -3,7 +3,7 @@
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
-use crate::transform::augment::check_area;
+use crate::transform::augment::check_not_empty;
 use crate::transform::mosaic::{Mosaic, TILES, Tiling};
 use crate::transform::ops::SampleEffects;
 use crate::transform::paste::{CopyPaste, Pasting};
@@ -35,15 +35,15 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn mosaic(self, mosaic: Mosaic) -> Self {
-        self.then(Setting::Mosaic(mosaic))
+        self.with_setting(Setting::Mosaic(mosaic))
     }
 
     /// Plans image `tile` of a mosaic. For all four images, callers must pass an `rng` in the same
     /// state, so that the flips and effects are the same.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
-        check_area(size)?;
+        check_not_empty(size)?;
         let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
-        self.flip_plan(&mut plan, rng);
+        self.draw_flips(&mut plan, rng);
         plan.effects = SampleEffects::new(&self.settings.ops, self.settings.output, rng);
         Ok(plan)
     }
@@ -82,13 +82,13 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn copy_paste(self, copy_paste: CopyPaste) -> Self {
-        self.then(Setting::CopyPaste(copy_paste))
+        self.with_setting(Setting::CopyPaste(copy_paste))
     }
 
     /// Draws the samples that are combined with this sample, or returns `None` if no samples are
     /// combined. `sample` is the seed, the variant and the index of the sample. `len` is the number
     /// of samples in the epoch.
-    pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
+    pub(crate) fn draw_join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }

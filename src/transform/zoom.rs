@@ -50,12 +50,12 @@ impl Zoom {
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (image_area, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {
-        iou::draw(canvas, boxes, rng)
+        iou::draw_crop(canvas, boxes, rng)
     } else {
         let (x, y) = (image_area.x as f32, image_area.y as f32);
         let moved_boxes: Vec<[f32; 4]> =
             boxes.iter().map(|[x1, y1, x2, y2]| [x1 + x, y1 + y, x2 + x, y2 + y]).collect();
-        iou::draw(canvas, &moved_boxes, rng)
+        iou::draw_crop(canvas, &moved_boxes, rng)
     };
     let (x, width) = output_span(
         (image_area.x, size.width),
@@ -67,9 +67,9 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
         crop.map_or((0, canvas.height), |rect| (rect.y, rect.height)),
         output.height,
     );
-    let part = Rect::new(x.0, y.0, x.1, y.1);
+    let crop_area = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
-    Plan { requires_center: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
+    Plan { requires_center: crop.is_some(), ..Plan::resized_crop(size, crop_area, output, target) }
 }
 
 /// Returns the section of an image that a crop of the canvas contains, along one axis: its start
@@ -111,7 +111,7 @@ mod tests {
         }
         let moved = |[x1, y1, x2, y2]: [f32; 4]| [x1 + left as f32, y1 + top as f32, x2 + left as f32, y2 + top as f32];
         let moved: Vec<_> = boxes.iter().map(|&corners| moved(corners)).collect();
-        let crop = iou::draw(canvas, &moved, rng);
+        let crop = iou::draw_crop(canvas, &moved, rng);
         let crop_area = crop.unwrap_or(Rect::full(canvas));
         let (w, h) = (f64::from(crop_area.width), f64::from(crop_area.height));
         let after = |clipped: &[f32; 4]| {

@@ -57,9 +57,9 @@ impl SampleOps {
         };
         ops.values
             .iter_mut()
-            .zip(effects.values.iter().map(AnyValueEffect::effect))
+            .zip(effects.values.iter().map(AnyValueEffect::to_effect))
             .for_each(|(out, effect)| *out = effect);
-        ops.pixels.iter_mut().zip(pixels.iter().map(AnyPixelEffect::effect)).for_each(|(out, effect)| *out = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(AnyPixelEffect::to_effect)).for_each(|(out, effect)| *out = effect);
         ops
     }
 
@@ -104,12 +104,12 @@ impl SampleOps {
     }
 
     pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<AnyValueEffect, MAX_VALUE_EFFECTS> {
-        Self::read(record).values.iter().map_while(AnyValueEffect::read).collect()
+        Self::read(record).values.iter().map_while(AnyValueEffect::from_effect).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<AnyPixelEffect> {
-        Self::read(record).pixels.iter().map_while(AnyPixelEffect::read).collect()
+        Self::read(record).pixels.iter().map_while(AnyPixelEffect::from_effect).collect()
     }
 }
 

@@ -42,7 +42,7 @@ impl BatchWriter {
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
                 // Writing rounds, so the first effect on a pixel applies all effects at once.
-                if effects[..index].iter().any(|earlier| earlier.changes(x, y)) {
+                if effects[..index].iter().any(|earlier| earlier.covers(x, y)) {
                     continue;
                 }
                 let index = y as usize * self.size.width as usize + x as usize;

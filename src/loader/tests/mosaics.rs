@@ -116,7 +116,7 @@ pub(in crate::loader) fn shown_images(batch: &HostBatch) -> HashMap<u64, Shown> 
 }
 
 fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
-    match augment.join((SEED, epoch, sample), LEN) {
+    match augment.draw_join((SEED, epoch, sample), LEN) {
         Some(Join::Tiles(tiling)) => tiling,
         other => panic!("{other:?}"),
     }

@@ -22,7 +22,7 @@ fn alone(sample: u64, mut rng: Rng) -> Shown {
 
 /// Computes the output for `sample` pixel by pixel.
 fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
-    let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
+    let Some(Join::Paste(pasting)) = augment.draw_join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
     let own_rng = Rng::new(SEED, epoch, sample);
     let mut sample_content = alone(sample, own_rng.clone());

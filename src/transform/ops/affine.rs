@@ -119,7 +119,7 @@ impl RandomAffine {
         check_interval("scale", self.scale, 0.01, 100.0)?;
         check_interval("shear_x", self.shear_x, -89.0, 89.0)?;
         check_interval("shear_y", self.shear_y, -89.0, 89.0)?;
-        if let Some(cause) = self.interpolation.unfit_for_warps() {
+        if let Some(cause) = self.interpolation.warp_error() {
             return Err(Error::config(format!("affine: {cause}")));
         }
         match self.translate {

@@ -1,7 +1,7 @@
 //! Arithmetic on 32-bit floats with PyTorch's rounding. The device code in
 //! `device/nvidia/kernels/image.cuh` implements the same arithmetic.
 
-use super::wide::{level, truncate_to_level};
+use super::vectorize::{level, truncate_to_level};
 
 /// Computes `a * b + c`, like the fused multiply-add of PyTorch's vector loops. A double represents
 /// the product of any two floats exactly. The sum is rounded to a double and then to a float.
@@ -31,12 +31,12 @@ pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
 pub(super) const BLOCK: usize = 64;
 
 /// A block of adjacent pixels, with one array per channel and one for gray values.
-pub(super) struct Planes {
+pub(super) struct PixelBlock {
     pub(super) channels: [[f32; BLOCK]; 3],
     pub(super) grays: [i32; BLOCK],
 }
 
-impl Planes {
+impl PixelBlock {
     #[inline(always)]
     pub(super) fn from_pixels(pixels: &[[u8; 3]; BLOCK]) -> Self {
         let (mut channels, mut grays) = ([[0.0; BLOCK]; 3], [0; BLOCK]);
@@ -47,7 +47,7 @@ impl Planes {
         for (((gray, &r), &g), &b) in grays.iter_mut().zip(red).zip(green).zip(blue) {
             *gray = luma([r, g, b]);
         }
-        Planes { channels, grays }
+        PixelBlock { channels, grays }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
-use super::wide::{ROUND, level, wide};
+use super::vectorize::{ROUND, level, vectorize};
 use crate::transform::{ImageMut, record};
 
 pub(super) const MAX_RADIUS: u32 = 31;
@@ -87,7 +87,7 @@ impl PixelEffect for Blur {
     }
 }
 
-wide! {
+vectorize! {
     fn add_rows(source: &[u8], row_offsets: &[usize], kernel: &[f32], out: &mut [f32]) {
         let (blocks, remainder) = out.as_chunks_mut::<BLOCK>();
         let remainder_start = blocks.len() * BLOCK;
@@ -106,7 +106,7 @@ wide! {
     }
 }
 
-wide! {
+vectorize! {
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
         let (blocks, remainder) = to.as_chunks_mut::<BLOCK>();
         let remainder_start = blocks.len() * BLOCK;

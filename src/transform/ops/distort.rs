@@ -17,23 +17,23 @@ const HUE: Interval = [-0.05, 0.05];
 /// Applies torchvision's `RandomPhotometricDistort` with its default ranges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Distort {
+pub(crate) struct PhotometricDistort {
     pub(crate) probability: f64,
 }
 
 /// The parameters that were drawn for a sample. `None` means that the effect is not applied.
 #[derive(Debug, Default)]
-struct Params {
+struct DistortParams {
     brightness: Option<f64>,
     contrast: Option<f64>,
     saturation: Option<f64>,
     hue: Option<f64>,
     /// Whether the contrast precedes the saturation. If not, it follows the hue.
-    contrast_first: bool,
+    is_contrast_first: bool,
     channels: Option<[u32; 3]>,
 }
 
-impl Params {
+impl DistortParams {
     fn push(&self, effects: &mut SampleEffects) {
         let push_contrast = |effects: &mut SampleEffects| {
             if let Some(factor) = self.contrast {
@@ -43,7 +43,7 @@ impl Params {
         if let Some(factor) = self.brightness {
             effects.push(Tone::brightness(factor));
         }
-        if self.contrast_first {
+        if self.is_contrast_first {
             push_contrast(effects);
         }
         if let Some(factor) = self.saturation {
@@ -52,7 +52,7 @@ impl Params {
         if let Some(turn) = self.hue {
             effects.push(Tint::hue(turn));
         }
-        if !self.contrast_first {
+        if !self.is_contrast_first {
             push_contrast(effects);
         }
         if let Some(channels) = self.channels {
@@ -61,7 +61,7 @@ impl Params {
     }
 }
 
-impl Operation for Distort {
+impl Operation for PhotometricDistort {
     fn changes_colors(&self) -> Option<&'static str> {
         Some("photometric_distort")
     }
@@ -81,9 +81,9 @@ impl Operation for Distort {
         let mut draw_factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (draw_factor(BRIGHTNESS), draw_factor(CONTRAST));
         let (saturation, hue) = (draw_factor(SATURATION), draw_factor(HUE));
-        let contrast_first = rng.chance(0.5);
+        let is_contrast_first = rng.chance(0.5);
         let channels = rng.chance(self.probability).then(|| permutation(rng));
-        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(effects);
+        DistortParams { brightness, contrast, saturation, hue, is_contrast_first, channels }.push(effects);
     }
 }
 
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn photometric_distort_matches_torchvision() {
         // The names are from `tests/fixtures/parity/distort.py`.
-        for (name, contrast_first) in [("before", true), ("after", false)] {
-            let params = Params {
+        for (name, is_contrast_first) in [("before", true), ("after", false)] {
+            let params = DistortParams {
                 brightness: Some(1.1),
                 contrast: Some(0.7),
                 saturation: Some(1.4),
                 hue: Some(-0.04),
-                contrast_first,
+                is_contrast_first,
                 channels: Some([2, 0, 1]),
             };
             let (mut ours, theirs) = (fixture("color"), fixture(&format!("distort.{name}")));
@@ -129,7 +129,7 @@ mod tests {
         let count = |probability: f64| {
             let effects = |sample| {
                 let mut effects = SampleEffects::default();
-                Distort { probability }.draw(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut effects);
+                PhotometricDistort { probability }.draw(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut effects);
                 effects.pixels.len()
             };
             (0..2000).map(effects).sum::<usize>()

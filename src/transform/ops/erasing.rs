@@ -8,7 +8,7 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
-use crate::transform::mix::normal;
+use crate::transform::mix::draw_normal;
 
 /// torchvision's `RandomErasing`, applied after normalization. See Zhong et al., "Random Erasing
 /// Data Augmentation" (2017).
@@ -94,7 +94,7 @@ impl RandomErasing {
 }
 
 impl Operation for RandomErasing {
-    fn on_values(&self) -> bool {
+    fn changes_values(&self) -> bool {
         true
     }
 
@@ -138,7 +138,7 @@ impl Operation for RandomErasing {
                 effects.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
                     Fill::Color(deviation) => {
-                        Erase { rect, value: value.map(|v| v + deviation * normal(rng) as f32) }.into()
+                        Erase { rect, value: value.map(|v| v + deviation * draw_normal(rng) as f32) }.into()
                     }
                     Fill::Noise(deviation) => {
                         let bits = rng.next_u64();

@@ -87,10 +87,10 @@ mod sharpen;
 mod tests;
 mod tint;
 mod tone;
+mod vectorize;
 mod warp;
-mod wide;
 
-pub(super) use distort::Distort;
+pub(super) use distort::PhotometricDistort;
 #[cfg(test)]
 pub(crate) use effect::Scratch;
 pub use erase::Erase;

@@ -9,20 +9,20 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
 macro_rules! define_op {
-    ($($(#[$oon:meta])* $name:literal super::$omod:ident::$op:ident,)+) => {
+    ($($(#[$cfg:meta])* $name:literal super::$module:ident::$op:ident,)+) => {
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         pub(crate) enum Op {
-            $($(#[$oon])* #[serde(rename = $name)] $op(super::$omod::$op),)+
+            $($(#[$cfg])* #[serde(rename = $name)] $op(super::$module::$op),)+
         }
 
-        $($(#[$oon])* impl From<super::$omod::$op> for Op {
-            fn from(op: super::$omod::$op) -> Self {
+        $($(#[$cfg])* impl From<super::$module::$op> for Op {
+            fn from(op: super::$module::$op) -> Self {
                 Op::$op(op)
             }
         })+
 
         impl Op {
-            pub(crate) const NAMES: &[&str] = &[$($(#[$oon])* $name,)+];
+            pub(crate) const NAMES: &[&str] = &[$($(#[$cfg])* $name,)+];
         }
 
         impl Deref for Op {
@@ -30,7 +30,7 @@ macro_rules! define_op {
 
             fn deref(&self) -> &Self::Target {
                 match self {
-                    $($(#[$oon])* Op::$op(op) => op,)+
+                    $($(#[$cfg])* Op::$op(op) => op,)+
                 }
             }
         }
@@ -47,7 +47,7 @@ macro_rules! define_operations {
     ) => {
         define_op! {
             "jitter" super::jitter::ColorJitter,
-            "photometric_distort" super::distort::Distort,
+            "photometric_distort" super::distort::PhotometricDistort,
             "erase" super::erasing::RandomErasing,
             "policy" super::policy::Policy,
             "affine" super::affine::RandomAffine,
@@ -62,15 +62,18 @@ effects!(define_operations);
 impl SampleEffects {
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut effects = SampleEffects::default();
-        for values in [true, false] {
-            ops.iter().filter(|op| op.on_values() == values).for_each(|op| op.draw(output, rng, &mut effects));
+        for changes_values in [true, false] {
+            ops.iter()
+                .filter(|op| op.changes_values() == changes_values)
+                .for_each(|op| op.draw(output, rng, &mut effects));
         }
         effects
     }
 
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
-        let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
+        let effects =
+            ops.iter().filter(|op| !op.changes_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
         if effects > MAX_PIXEL_EFFECTS {
             return Err(Error::config(format!(
                 "augment: the operations may draw {effects} effects for one sample, but the maximum is \

@@ -7,7 +7,7 @@ use crate::sampler::Rng;
 
 pub(crate) trait Operation {
     /// Returns whether the operation draws effects on values rather than effects on pixels.
-    fn on_values(&self) -> bool {
+    fn changes_values(&self) -> bool {
         false
     }
 
@@ -58,7 +58,7 @@ where
     /// and then the random numbers of the effect.
     fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
-            effects.push(self.effect(rng));
+            effects.push(self.draw_effect(rng));
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) trait RandomEffect {
 
     fn invalid_option(&self) -> Option<String>;
 
-    fn effect(&self, rng: &mut Rng) -> Self::Effect;
+    fn draw_effect(&self, rng: &mut Rng) -> Self::Effect;
 
     #[cfg(test)]
     fn description() -> EffectDescription;
@@ -76,7 +76,7 @@ macro_rules! random_effect {
             $(#[doc = $doc])+
             #[must_use]
             pub fn $setter(self, $($option: $type,)* probability: f64) -> Self {
-                self.with($name { $($option,)* probability })
+                self.with_op($name { $($option,)* probability })
             }
         }
 
@@ -94,7 +94,7 @@ macro_rules! random_effect {
                 invalid_option.iter().find_map(|invalid_option| invalid_option(self))
             }
 
-            fn effect(&self, rng: &mut $crate::sampler::Rng) -> $effect {
+            fn draw_effect(&self, rng: &mut $crate::sampler::Rng) -> $effect {
                 let draw: fn(&Self, &mut $crate::sampler::Rng) -> $effect = $draw;
                 draw(self, rng)
             }

@@ -49,12 +49,12 @@ macro_rules! registry {
         }
     };
     (
-        $($(#[$on:meta])* $pmod:ident::$peffect:ident,)+;
+        $($(#[$cfg:meta])* $pmod:ident::$peffect:ident,)+;
         $($vmod:ident::$veffect:ident,)+
     ) => {
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum AnyPixelEffect {
-            $($(#[$on])* $peffect(super::$pmod::$peffect),)+
+            $($(#[$cfg])* $peffect(super::$pmod::$peffect),)+
         }
 
         #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,7 +62,7 @@ macro_rules! registry {
             $($veffect(super::$vmod::$veffect),)+
         }
 
-        $($(#[$on])* impl From<super::$pmod::$peffect> for AnyPixelEffect {
+        $($(#[$cfg])* impl From<super::$pmod::$peffect> for AnyPixelEffect {
             fn from(effect: super::$pmod::$peffect) -> Self {
                 AnyPixelEffect::$peffect(effect)
             }
@@ -75,33 +75,33 @@ macro_rules! registry {
         })+
 
         // These are the codes that identify the effects on a device.
-        enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
+        enum PixelCode { Unused, $($(#[$cfg])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
 
         impl AnyPixelEffect {
             pub(crate) fn runs_on_device(&self) -> bool {
                 match self {
-                    $($(#[$on])* AnyPixelEffect::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
+                    $($(#[$cfg])* AnyPixelEffect::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
             }
 
             pub(crate) fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
                 match self {
-                    $($(#[$on])* AnyPixelEffect::$peffect(effect) => effect.run(image, scratch),)+
+                    $($(#[$cfg])* AnyPixelEffect::$peffect(effect) => effect.run(image, scratch),)+
                 }
             }
 
-            pub(crate) fn effect(&self) -> Effect {
+            pub(crate) fn to_effect(&self) -> Effect {
                 match self {
-                    $($(#[$on])* AnyPixelEffect::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
+                    $($(#[$cfg])* AnyPixelEffect::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
                 }
             }
 
             /// Returns `None` for an unknown code.
             #[cfg(test)]
-            pub(crate) fn read(effect: &Effect) -> Option<Self> {
+            pub(crate) fn from_effect(effect: &Effect) -> Option<Self> {
                 match effect.code {
-                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(AnyPixelEffect::$peffect(Record::read_words(&effect.words))),)+
+                    $($(#[$cfg])* code if code == PixelCode::$peffect as u32 => Some(AnyPixelEffect::$peffect(Record::read_words(&effect.words))),)+
                     _ => None,
                 }
             }
@@ -120,14 +120,14 @@ macro_rules! registry {
                 }
             }
 
-            pub(crate) fn effect(&self) -> Effect {
+            pub(crate) fn to_effect(&self) -> Effect {
                 match self {
                     $(AnyValueEffect::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
 
             /// Returns `None` for [`Effect::NONE`] and for an unknown code.
-            pub(crate) fn read(effect: &Effect) -> Option<Self> {
+            pub(crate) fn from_effect(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(AnyValueEffect::$veffect(Record::read_words(&effect.words))),)+
                     _ => None,
@@ -137,7 +137,7 @@ macro_rules! registry {
 
         const _: () = {
             assert!(PixelCode::Unused as u32 == 0 && ValueCode::Unused as u32 == 0);
-            $($(#[$on])* assert!(<super::$pmod::$peffect as Record>::WORDS <= WORDS);)+
+            $($(#[$cfg])* assert!(<super::$pmod::$peffect as Record>::WORDS <= WORDS);)+
             $(assert!(<super::$vmod::$veffect as Record>::WORDS <= WORDS && !<super::$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
@@ -151,11 +151,11 @@ macro_rules! registry {
             text
         }
 
-        /// Returns a CUDA header that includes the device code of the effects on values if `values`
-        /// is true, or on pixels if not. The header defines a function that calls the code of an
-        /// effect by [`Effect::code`]. Effects without device code are omitted.
+        /// Returns a CUDA header that includes the device code of the effects on values if
+        /// `on_values` is true, or on pixels if not. The header defines a function that calls the
+        /// code of an effect by [`Effect::code`]. Effects without device code are omitted.
         #[cfg(test)]
-        pub(crate) fn dispatch(values: bool) -> String {
+        pub(crate) fn dispatch(on_values: bool) -> String {
             let (mut includes, mut cases) = (String::new(), String::new());
             let mut case = |file: Option<&str>, effect: &str, code: u32, call: &str| {
                 let Some(file) = file else { return };
@@ -163,12 +163,12 @@ macro_rules! registry {
                 let cast = format!("reinterpret_cast<const {effect}&>(effect)");
                 cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };
-            if values {
+            if on_values {
                 $(case(Some(<super::$vmod::$veffect as ValueEffect>::DEVICE), stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
             } else {
                 $(case(<super::$pmod::$peffect as PixelEffect>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
             }
-            let signature = if values {
+            let signature = if on_values {
                 "template <int P> __device__ __forceinline__ void run_effect(const Effect& effect, u32 x, u32 y, float (&v)[3 * P])"
             } else {
                 "__device__ __forceinline__ void run_effect(const Effect& effect, const Image& image, Scratch& scratch)"
@@ -201,12 +201,12 @@ impl SampleEffects {
         })
     }
 
-    /// Marks the geometric effects of `pixels[first..]` as part of a chain. Effects in a chain do
-    /// not transform annotations.
-    pub(super) fn join_chain(&mut self, first: usize) {
-        for effect in &mut self.pixels[first..] {
+    /// Marks the geometric effects of `pixels[first_index..]` as part of a chain. Effects in a
+    /// chain do not transform annotations.
+    pub(super) fn mark_in_chain(&mut self, first_index: usize) {
+        for effect in &mut self.pixels[first_index..] {
             if let AnyPixelEffect::Warp(warp) = effect {
-                warp.join_chain();
+                warp.mark_in_chain();
             }
         }
     }
@@ -234,12 +234,12 @@ impl AnyValueEffect {
         }
     }
 
-    pub(crate) fn changes(&self, x: u32, y: u32) -> bool {
+    pub(crate) fn covers(&self, x: u32, y: u32) -> bool {
         let Rect { x: left, y: top, width, height } = self.area();
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
     pub(crate) fn run_all(effects: &[AnyValueEffect], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
-        effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
+        effects.iter().filter(|effect| effect.covers(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }
 }

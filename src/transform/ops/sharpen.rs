@@ -1,7 +1,7 @@
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
-use super::wide::{level, wide};
+use super::vectorize::{level, vectorize};
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -39,7 +39,7 @@ impl PixelEffect for Sharpen {
     }
 }
 
-wide! {
+vectorize! {
     /// Sharpens a row, except its first and last pixel, which `out` does not contain. `rows`
     /// contains the original rows above, at and below this row.
     fn sharpen_row(rows: [&[u8]; 3], share: f32, out: &mut [u8]) {

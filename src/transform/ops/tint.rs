@@ -5,10 +5,10 @@
 //! Blocks of pixels are split into one array per channel, so that the compiler can vectorize the
 //! loops. The hue conversion computes every HSV case, and then selects one without branching.
 
-use super::arithmetic::{BLOCK, Planes, blend, blend_weights, gray};
+use super::arithmetic::{BLOCK, PixelBlock, blend, blend_weights, gray};
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
-use super::wide::{fast_floor, level, wide};
+use super::vectorize::{fast_floor, level, vectorize};
 use crate::sampler::Rng;
 use crate::transform::{ImageMut, record};
 
@@ -85,11 +85,11 @@ impl PixelEffect for Tint {
     }
 }
 
-wide! {
+vectorize! {
     fn saturate(pixels: &mut [[u8; 3]], weights: [f32; 2]) {
         let (blocks, remainder) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let Planes { channels, grays } = Planes::from_pixels(block);
+            let PixelBlock { channels, grays } = PixelBlock::from_pixels(block);
             let mut levels = [[0; BLOCK]; 3];
             for (levels, channel) in levels.iter_mut().zip(&channels) {
                 for ((level, &v), &gray) in levels.iter_mut().zip(channel).zip(&grays) {
@@ -107,18 +107,18 @@ wide! {
     }
 }
 
-wide! {
+vectorize! {
     fn remove_color(pixels: &mut [[u8; 3]]) {
         let (blocks, remainder) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let grays = Planes::from_pixels(block).grays;
+            let grays = PixelBlock::from_pixels(block).grays;
             block.iter_mut().zip(grays).for_each(|(pixel, gray)| *pixel = [gray as u8; 3]);
         }
         remainder.iter_mut().for_each(|pixel| *pixel = [gray(pixel); 3]);
     }
 }
 
-wide! {
+vectorize! {
     /// Rotates the hue of each pixel. The conversions to HSV and back are torchvision's
     /// `_rgb_to_hsv` and `_hsv_to_rgb`.
     fn rotate_hues(pixels: &mut [[u8; 3]], turn: f32) {

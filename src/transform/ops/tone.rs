@@ -5,10 +5,10 @@
 //! an entry of a table. Each effect reads the image once or twice, without a copy. The formulas are
 //! torchvision's, except that `add` is timm's.
 
-use super::arithmetic::{BLOCK, Planes, blend, blend_weights, gray};
+use super::arithmetic::{BLOCK, PixelBlock, blend, blend_weights, gray};
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
-use super::wide::{level, wide};
+use super::vectorize::{level, vectorize};
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -104,25 +104,25 @@ impl PixelEffect for Tone {
     }
 }
 
-wide! {
+vectorize! {
     fn scale(levels: &mut [u8], factor: f32) {
         levels.iter_mut().for_each(|v| *v = level(f32::from(*v) * factor));
     }
 }
 
-wide! {
+vectorize! {
     fn blend_with(levels: &mut [u8], other: f32, weights: [f32; 2]) {
         levels.iter_mut().for_each(|v| *v = blend(f32::from(*v), other, weights));
     }
 }
 
-wide! {
+vectorize! {
     fn invert_from(levels: &mut [u8], threshold: f32) {
         levels.iter_mut().for_each(|v| *v = if f32::from(*v) >= threshold { !*v } else { *v });
     }
 }
 
-wide! {
+vectorize! {
     fn add_below(levels: &mut [u8], added: f32, threshold: f32) {
         for v in levels {
             let old = f32::from(*v);
@@ -131,12 +131,12 @@ wide! {
     }
 }
 
-wide! {
+vectorize! {
     fn gray_sum(pixels: &[[u8; 3]]) -> u64 {
         let (blocks, remainder) = pixels.as_chunks::<BLOCK>();
         let mut sum = 0;
         for block in blocks {
-            sum += Planes::from_pixels(block).grays.iter().map(|&gray| gray as u64).sum::<u64>();
+            sum += PixelBlock::from_pixels(block).grays.iter().map(|&gray| gray as u64).sum::<u64>();
         }
         sum + remainder.iter().map(|pixel| u64::from(gray(pixel))).sum::<u64>()
     }

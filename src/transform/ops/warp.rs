@@ -13,7 +13,7 @@
 
 use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
-use super::wide::{ROUND, fast_floor, level, wide};
+use super::vectorize::{ROUND, fast_floor, level, vectorize};
 use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
@@ -58,7 +58,7 @@ impl Affine {
 
     /// Computes torchvision's `_get_inverse_affine_matrix`: two rows of three numbers, which map an
     /// output position to a source position, in pixels from the center of the image.
-    fn inverse(&self) -> [f64; 6] {
+    fn inverse_matrix(&self) -> [f64; 6] {
         let rotation = self.angle.to_radians();
         let [sx, sy] = self.shear.map(f64::to_radians);
         let ([cx, cy], [tx, ty]) = (self.center, self.translate);
@@ -123,7 +123,7 @@ impl Warp {
 
     /// Equals torchvision's `affine` for an image of `size`.
     pub(super) fn affine(affine: Affine, size: Size, sampling: Sampling) -> Self {
-        Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
+        Self::new(affine.inverse_matrix(), [0.0; 2], size, sampling, 0)
     }
 
     /// Equals torchvision's `perspective`, which moves the corners `from` to the corners `to`, both
@@ -138,7 +138,7 @@ impl Warp {
         self.mode & bit != 0
     }
 
-    pub(super) fn join_chain(&mut self) {
+    pub(super) fn mark_in_chain(&mut self) {
         self.mode |= Self::IN_CHAIN;
     }
 
@@ -156,7 +156,7 @@ impl Warp {
     /// Returns the source position (x, y) of output pixel (`x`, `y`). The position (0, 0) is the
     /// center of the first pixel.
     #[inline(always)]
-    pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
+    pub(super) fn source_position(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [half_width, half_height]) = (self.map, half_sides(size));
         let (x, y) = if self.has_flag(Self::PERSPECTIVE) {
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
@@ -181,7 +181,7 @@ impl Warp {
     }
 
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
-        Self::nearest(self.source(x, y, size), size)
+        Self::nearest(self.source_position(x, y, size), size)
     }
 
     /// Transforms a plane with `channels` values per pixel, using nearest-neighbor sampling. An
@@ -216,7 +216,7 @@ impl Warp {
     /// Transforms a plane of floats, with `channels` values per pixel, using bilinear sampling.
     /// `fill` is the value outside the plane. `fill` may be NaN or very different from the values
     /// of the plane. `copy` is scratch memory.
-    pub(crate) fn move_floats(
+    pub(crate) fn move_bilinear(
         &self,
         plane: &mut [f32],
         (size, channels): (Size, usize),
@@ -227,9 +227,9 @@ impl Warp {
         copy.extend_from_slice(plane);
         for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
             for (x, out) in row.chunks_exact_mut(channels).enumerate() {
-                let sample = BilinearSample::new(self.source(x as u32, y as u32, size), size);
+                let sample = BilinearSample::new(self.source_position(x as u32, y as u32, size), size);
                 for (channel, out) in out.iter_mut().enumerate() {
-                    *out = sample.filled(fill, |pixel| copy[pixel * channels + channel]);
+                    *out = sample.interpolate_with_fill(fill, |pixel| copy[pixel * channels + channel]);
                 }
             }
         }
@@ -237,7 +237,7 @@ impl Warp {
 
     /// Returns the matrix that maps homogeneous output positions to source positions, in pixels
     /// from the upper left corner of the image.
-    fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
+    fn output_to_source_matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [half_width, half_height] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
         if self.has_flag(Self::PERSPECTIVE) {
@@ -256,7 +256,7 @@ impl Warp {
     /// Maps a source position (x, y) to the output. Both positions are in pixels from the upper
     /// left corner of the image.
     pub(crate) fn source_to_output(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
-        let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
+        let [[a, b, c], [d, e, f], [g, h, i]] = self.output_to_source_matrix(size);
         // This is the adjugate: the inverse times a factor, which the division in `project`
         // cancels.
         let inverse = [
@@ -269,7 +269,7 @@ impl Warp {
 
     /// The inverse of [`source_to_output`](Warp::source_to_output).
     pub(crate) fn output_to_source(&self, position: (f64, f64), size: Size) -> (f64, f64) {
-        project(self.matrix(size), position)
+        project(self.output_to_source_matrix(size), position)
     }
 }
 
@@ -327,7 +327,7 @@ impl BilinearSample {
         BilinearSample { pixels }
     }
 
-    fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
+    fn interpolate(&self, value: impl Fn(usize) -> f32) -> f32 {
         let [a, b, c, d] = self.pixels.map(|(pixel, weight)| pixel.map_or(0.0, |index| value(index) * weight));
         ((a + b) + c) + d
     }
@@ -336,7 +336,7 @@ impl BilinearSample {
     /// `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum of the weights inside
     /// the image. Pixels with weight 0 are ignored, even if they are NaN. If all other pixels are
     /// inside the image, `fill` is ignored too.
-    fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
+    fn interpolate_with_fill(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let has_pixel =
             |inside: bool| self.pixels.iter().any(|(pixel, weight)| pixel.is_some() == inside && *weight != 0.0);
         if !has_pixel(true) {
@@ -351,7 +351,7 @@ impl BilinearSample {
         if !has_pixel(false) {
             return value;
         }
-        let inside_weight = self.sum(|_| 1.0);
+        let inside_weight = self.interpolate(|_| 1.0);
         value * inside_weight + fill * (1.0 - inside_weight)
     }
 }
@@ -379,7 +379,7 @@ impl PixelEffect for Warp {
     }
 }
 
-wide! {
+vectorize! {
     /// Returns the index of the nearest source pixel for each of the `BLOCK` output pixels that
     /// start at `first_pixel` (column, row), or `u32::MAX` outside the image. This function
     /// vectorizes. For images with sides of less than 2^22 pixels and fewer than 2^32 pixels in
@@ -388,7 +388,7 @@ wide! {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];
         for (x, index) in (first_pixel.0..).zip(&mut indices) {
-            let (x, y) = warp.source(x, first_pixel.1, size);
+            let (x, y) = warp.source_position(x, first_pixel.1, size);
             let rounded = |v: f32| v + ROUND - ROUND;
             let is_column_inside = (x >= -0.5) & (x < width) & (rounded(x) < width);
             let is_row_inside = (y >= -0.5) & (y < height) & (rounded(y) < height);
@@ -406,7 +406,7 @@ const BORDER: u32 = u32::MAX - 1;
 /// Marks a position for which all four neighbors are outside the image or have the weight 0.
 const OUTSIDE: u32 = u32::MAX;
 
-wide! {
+vectorize! {
     /// Samples the output pixels that start at `first_pixel` (column, row) bilinearly. The result
     /// equals [`Warp::bilinear_color`], which this function calls only at the edge of the image.
     fn sample_bilinear(warp: &Warp, first_pixel: (u32, u32), size: Size, source: &[[u8; 3]], out: &mut [[u8; 3]]) {
@@ -416,7 +416,7 @@ wide! {
         let mut indices = [0; BLOCK];
         let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
         for (i, index) in indices.iter_mut().enumerate() {
-            let (x, y) = warp.source(first_pixel.0 + i as u32, first_pixel.1, size);
+            let (x, y) = warp.source_position(first_pixel.0 + i as u32, first_pixel.1, size);
             (positions[0][i], positions[1][i]) = (x, y);
             let (left, top) = (fast_floor(x), fast_floor(y));
             let (right, under) = (x - left, y - top);
@@ -444,12 +444,12 @@ wide! {
         for (channel, levels) in levels.iter_mut().enumerate() {
             let fill = f32::from(warp.fill()[channel]);
             let is_filled = warp.has_flag(Warp::FILLED);
-            for (i, level_of) in levels.iter_mut().enumerate() {
+            for (i, out_level) in levels.iter_mut().enumerate() {
                 let [a, b, c, d] = [weights[0][i], weights[1][i], weights[2][i], weights[3][i]];
                 let [p, q, r, s] = [p[channel][i], q[channel][i], r[channel][i], s[channel][i]];
                 let sum = ((p * a + q * b) + r * c) + s * d;
                 let filled = (sum - fill) * (((a + b) + c) + d) + fill;
-                *level_of = level(if is_filled { filled } else { sum } + ROUND - ROUND);
+                *out_level = level(if is_filled { filled } else { sum } + ROUND - ROUND);
             }
         }
         for (i, out) in out.iter_mut().enumerate() {
@@ -465,9 +465,9 @@ wide! {
 impl Warp {
     fn bilinear_color(&self, position: (f32, f32), size: Size, source: &[[u8; 3]]) -> [u8; 3] {
         let sample = BilinearSample::new(position, size);
-        let inside_weight = sample.sum(|_| 1.0);
+        let inside_weight = sample.interpolate(|_| 1.0);
         std::array::from_fn(|channel| {
-            let mut value = sample.sum(|pixel| f32::from(source[pixel][channel]));
+            let mut value = sample.interpolate(|pixel| f32::from(source[pixel][channel]));
             if self.has_flag(Self::FILLED) {
                 let fill = f32::from(self.fill()[channel]);
                 value = (value - fill) * inside_weight + fill;
@@ -485,7 +485,7 @@ mod tests {
         let (size, mut out) = (Size::new(8, 4), map.to_vec());
         let sampling = Sampling { bilinear: true, fill: None };
         let warp = Warp::affine(Affine { translate, ..Affine::IDENTITY }, size, sampling);
-        warp.move_floats(&mut out, (size, 1), fill, &mut Vec::new());
+        warp.move_bilinear(&mut out, (size, 1), fill, &mut Vec::new());
         out
     }
 
@@ -542,7 +542,7 @@ mod naive {
                 })
             };
             let moved = |(x, y): (u32, u32)| match self.is_bilinear() {
-                true => bilinear_color(self.source(x, y, size)),
+                true => bilinear_color(self.source_position(x, y, size)),
                 false => self.nearest_source(x, y, size).map_or(self.fill(), |(x, y)| pixel(x, y)),
             };
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x, y))).map(moved).collect()

@@ -43,7 +43,7 @@ macro_rules! lanes {
                     // SAFETY: invariant 2; both rows are among the `taps.len()` rows, and
                     // `offset + STEP` is at most `length`.
                     let (a, b) = unsafe { (load(rows.add(upper).cast()), load(rows.add(lower).cast())) };
-                    sums = add_rows(sums, a, b, both(first, second));
+                    sums = add_rows(sums, a, b, pair_taps(first, second));
                     upper += 2 * stride;
                 }
                 // SAFETY: invariant 2; `offset + STEP` is at most `length`.
@@ -59,31 +59,31 @@ macro_rules! lanes {
         /// must be laid out for this width.
         #[target_feature(enable = $features)]
         fn horizontal(row: &[u8], table: &Table, out: &mut [u8]) {
-            match table.depth {
-                1 => rows::<1>(row, table, out),
-                2 => rows::<2>(row, table, out),
-                3 => rows::<3>(row, table, out),
-                4 => rows::<4>(row, table, out),
-                _ => rows::<0>(row, table, out),
+            match table.max_pairs {
+                1 => resize_row::<1>(row, table, out),
+                2 => resize_row::<2>(row, table, out),
+                3 => resize_row::<3>(row, table, out),
+                4 => resize_row::<4>(row, table, out),
+                _ => resize_row::<0>(row, table, out),
             }
         }
 
-        /// Computes groups of pixels. `DEPTH` is the depth of the table, or 0 if it is not known at
-        /// compile time.
+        /// Computes groups of pixels. `MAX_PAIRS` is `max_pairs` of the table, or 0 if it is not
+        /// known at compile time.
         #[target_feature(enable = $features)]
-        fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
+        fn resize_row<const MAX_PAIRS: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
-            let depth = if DEPTH == 0 { table.depth } else { DEPTH };
+            let max_pairs = if MAX_PAIRS == 0 { table.max_pairs } else { MAX_PAIRS };
             let groups = table.outputs.div_ceil(GROUP);
-            assert!(out.len() == table.outputs * 3 && row.len() >= table.min_row_bytes && depth == table.depth);
-            assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
+            assert!(out.len() == table.outputs * 3 && row.len() >= table.min_row_bytes && max_pairs == table.max_pairs);
+            assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * max_pairs);
             let (near, far, squeeze) = (shuffle_indices(&NEAR), shuffle_indices(&FAR), shuffle_indices(&SQUEEZE));
             let (half, shift) = (set_i32(1 << (table.precision - 1)), set_i32(table.precision as i32));
             for group in 0..groups {
                 let mut sums = [half; 4];
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     let lane = (group * 4 + vector) * LANES;
-                    for quad in 0..depth.div_ceil(2) {
+                    for quad in 0..max_pairs.div_ceil(2) {
                         // SAFETY: invariant 2; `starts` has the length asserted above, and `row`
                         // has at least `min_row_bytes` bytes, which include all loads for every
                         // start (invariant of `Table`).
@@ -91,10 +91,12 @@ macro_rules! lanes {
                         // SAFETY: invariant 2; `pairs` has the length asserted above, and a lane
                         // has 16 bytes.
                         let taps = |pair: usize| unsafe {
-                            load_taps(table.pairs.as_ptr().cast::<[i16; 8]>().add(lane * depth + pair * LANES).cast())
+                            load_taps(
+                                table.pairs.as_ptr().cast::<[i16; 8]>().add(lane * max_pairs + pair * LANES).cast(),
+                            )
                         };
                         *sum = add_pixels(*sum, shuffle(pixels, near), taps(2 * quad));
-                        if 2 * quad + 1 < depth {
+                        if 2 * quad + 1 < max_pairs {
                             *sum = add_pixels(*sum, shuffle(pixels, far), taps(2 * quad + 1));
                         }
                     }
@@ -134,7 +136,7 @@ macro_rules! pairs {
 
         #[inline]
         #[target_feature(enable = $features)]
-        fn both(first: i16, second: i16) -> Vector {
+        fn pair_taps(first: i16, second: i16) -> Vector {
             set_i32(i32::from(first as u16) | i32::from(second) << 16)
         }
 

@@ -6,7 +6,7 @@
 //! computes each output pixel as a weighted sum of pixels of this row. The other filters resize
 //! source rows horizontally first, and keep the resized rows that the next output row also reads.
 //! All sums for images are sums of integers, so every pixel is the same on every machine.
-//! [`Planes`] resizes maps with floats.
+//! [`MapResizer`] resizes maps with floats.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -23,5 +23,5 @@ mod resizer;
 mod scalar;
 mod table;
 
-pub(crate) use planes::Planes;
+pub(crate) use planes::MapResizer;
 pub use resizer::Resizer;

@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports NEON.
-//! 2. Every load and store stays inside a slice or an array. `vertical` and `rows`, which the macro
-//!    `lanes` generates, assert the lengths of their slices before the first access. `store_pixels`
-//!    checks the length of its slice.
+//! 2. Every load and store stays inside a slice or an array. `vertical` and `resize_row`, which the
+//! macro `lanes` generates, assert the lengths of their slices before the first access.
+//! `store_pixels` checks the length of its slice.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -48,7 +48,7 @@ fn shuffle_indices(bytes: &[i8; 16]) -> Vector {
     vreinterpretq_u8_s8(unsafe { vld1q_s8(bytes.as_ptr()) })
 }
 
-fn both(first: i16, second: i16) -> [i16; 2] {
+fn pair_taps(first: i16, second: i16) -> [i16; 2] {
     [first, second]
 }
 

@@ -7,13 +7,13 @@ use crate::transform::{Interpolation, Plan};
 /// Resizes maps with the bilinear filter of [`Resizer`](super::Resizer), but with float weights,
 /// like a float image in torchvision's `resize`.
 #[derive(Debug, Default)]
-pub(crate) struct Planes {
+pub(crate) struct MapResizer {
     x_axis: Axis,
     y_axis: Axis,
     row: Vec<f32>,
 }
 
-impl Planes {
+impl MapResizer {
     /// Transforms a map according to `plan`, and writes it to `out`, which has the shape (H, W,
     /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of the source pixel at
     /// column `x` and row `y`. Values of `out` outside the plan's target stay unchanged.

@@ -42,7 +42,7 @@ fn kernels() -> impl Iterator<Item = Kernels> {
 
 impl Default for Resizer {
     fn default() -> Self {
-        Self::with(kernels().next())
+        Self::with_kernels(kernels().next())
     }
 }
 
@@ -52,7 +52,7 @@ impl Resizer {
         Self::default()
     }
 
-    fn with(kernels: Option<Kernels>) -> Self {
+    fn with_kernels(kernels: Option<Kernels>) -> Self {
         let (x_axis, y_axis, table) = Default::default();
         Resizer { x_axis, y_axis, row: Vec::new(), resized_rows: Vec::new(), table, kernels }
     }
@@ -92,7 +92,7 @@ impl Resizer {
                 ),
             ));
         }
-        let Some((x_axis, y_axis)) = plan.source_spans() else {
+        let Some((x_span, y_span)) = plan.source_spans() else {
             let cause = format!("the plan's window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
@@ -115,10 +115,10 @@ impl Resizer {
                     .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
                 Key { length, window, outputs, is_mirrored, resampling, full_resize }
             };
-            let y_axis = (y_axis, (target.height, plan.vertical_flip), (crop.height, resized.height));
-            self.y_axis.prepare(key(region.height, y_axis.0, y_axis.1, y_axis.2));
-            let x_axis = (x_axis, (target.width, plan.flip), (crop.width, resized.width));
-            self.x_axis.prepare(key(region.width, x_axis.0, x_axis.1, x_axis.2))
+            let (y_target, y_lengths) = ((target.height, plan.vertical_flip), (crop.height, resized.height));
+            self.y_axis.prepare(key(region.height, y_span, y_target, y_lengths));
+            let (x_target, x_lengths) = ((target.width, plan.flip), (crop.width, resized.width));
+            self.x_axis.prepare(key(region.width, x_span, x_target, x_lengths))
         };
         if let Some(kernels) = self.kernels.filter(|_| has_new_x_axis && !self.x_axis.is_copy()) {
             self.table.build(&self.x_axis, kernels.lanes);
@@ -284,7 +284,7 @@ mod tests {
     use crate::transform::{Augment, Window};
 
     fn backends() -> Vec<Resizer> {
-        kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
+        kernels().map(|kernels| Resizer::with_kernels(Some(kernels))).collect()
     }
 
     fn image(size: Size, seed: u64) -> Pixels {
@@ -309,7 +309,7 @@ mod tests {
 
     fn assert_equal(pixels: &Pixels, plan: &Plan, resizers: &mut [Resizer]) {
         let mut expected = vec![0; plan.output.area() as usize * 3];
-        Resizer::with(None).run(pixels, plan, &mut expected).unwrap();
+        Resizer::with_kernels(None).run(pixels, plan, &mut expected).unwrap();
         for resizer in resizers {
             let lanes = resizer.kernels.map(|kernels| kernels.lanes);
             // Bytes before and after the image must not change.
@@ -407,7 +407,7 @@ mod tests {
             let mut plan = plan(Rect::full(size), Rect::full(size).into(), output);
             (plan.interpolation, plan.antialias) = (FILTERS[1 + case as usize % 3], rng.chance(0.5));
             let mut ours = vec![0; output.area() as usize * 3];
-            Resizer::with(None).run(&pixels, &plan, &mut ours).unwrap();
+            Resizer::with_kernels(None).run(&pixels, &plan, &mut ours).unwrap();
             assert!(ours == resize_naively(&pixels, output, plan.resampling()), "{size:?} {plan:?}");
         }
     }
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
-        resizers.push(Resizer::with(None));
+        resizers.push(Resizer::with_kernels(None));
         for case in 0..600 {
             let mut size = || Size::new(rng.below(60) as u32 + 1, rng.below(60) as u32 + 1);
             let (size, other) = (size(), size());
@@ -432,7 +432,7 @@ mod tests {
             let part = Rect::new(x, y, width, height);
             let (filter, antialias) = (FILTERS[case as usize % 4], case % 3 > 0);
             let resampling = Resampling { filter, antialias };
-            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), resampling);
+            let mut plan = Plan::section_of_resized(size, resized, part, part.size(), resampling);
             (plan.flip, plan.vertical_flip) = (rng.chance(0.3), rng.chance(0.3));
             for (axis, (from, to)) in
                 [(size.width, resized.width), (size.height, resized.height)].into_iter().enumerate()
@@ -446,7 +446,7 @@ mod tests {
                 let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized))
                     .with_resampling(resampling);
                 let mut whole_image = vec![0; resized.area() as usize * 3];
-                Resizer::with(None).run(&pixels, &plan, &mut whole_image).unwrap();
+                Resizer::with_kernels(None).run(&pixels, &plan, &mut whole_image).unwrap();
                 whole_image
             };
             // With the default filter, the precision of the coefficients depends on the crop, as it
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn nearest_resizing_matches_masks() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
-        resizers.push(Resizer::with(None));
+        resizers.push(Resizer::with_kernels(None));
         let pixels = image(size, 3);
         for sample in 0..150 {
             let augment = match sample % 4 {

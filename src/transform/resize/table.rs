@@ -32,7 +32,7 @@ pub(super) struct Taps {
     /// Coefficients, in (group, vector, pair of taps, lane) order.
     pub(super) pairs: Vec<Block>,
     /// Maximum number of pairs of taps per pixel.
-    pub(super) depth: usize,
+    pub(super) max_pairs: usize,
     /// Number of fractional bits of the coefficients.
     pub(super) precision: u32,
     pub(super) outputs: usize,
@@ -57,16 +57,17 @@ impl Table {
     pub(super) fn build(&mut self, axis: &Axis, lanes: usize) {
         let Table(table) = self;
         let origin = axis.span().start;
-        (table.depth, table.precision, table.outputs) = (axis.max_taps().div_ceil(2), axis.precision(), axis.outputs());
+        (table.max_pairs, table.precision, table.outputs) =
+            (axis.max_taps().div_ceil(2), axis.precision(), axis.outputs());
         let groups = table.outputs.div_ceil(4 * lanes);
         table.starts.clear();
         table.pairs.clear();
-        resize(&mut table.pairs, groups * lanes * table.depth, Block::default());
+        resize(&mut table.pairs, groups * lanes * table.max_pairs, Block::default());
         let mut max_start = 0;
         for group in 0..groups {
             for vector in 0..4 {
                 let outputs = (0..lanes).map(|lane| group * 4 * lanes + 4 * lane + vector);
-                let first_lane = (group * 4 + vector) * lanes * table.depth;
+                let first_lane = (group * 4 + vector) * lanes * table.max_pairs;
                 for (lane, output) in outputs.enumerate() {
                     if output >= table.outputs {
                         table.starts.push(0);
@@ -84,7 +85,7 @@ impl Table {
             }
         }
         // Each 16-byte load covers two pairs of taps, which read four pixels (12 bytes).
-        table.min_row_bytes = max_start + (table.depth.div_ceil(2) - 1) * 12 + 16;
+        table.min_row_bytes = max_start + (table.max_pairs.div_ceil(2) - 1) * 12 + 16;
     }
 }
 

@@ -1,6 +1,6 @@
 /// An effect that a policy may draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum EffectKind {
     Identity,
     ShearX,
     ShearY,
@@ -23,4 +23,4 @@ pub(super) enum Kind {
 
 /// Receives the kind of each drawn effect, and the number that defines its strength: the magnitude
 /// for torchvision's policies, or the argument of timm's function.
-pub(super) type OnEffect<'a> = dyn FnMut(Kind, f64) + 'a;
+pub(super) type OnEffect<'a> = dyn FnMut(EffectKind, f64) + 'a;

@@ -3,12 +3,12 @@ use serde::{Deserialize, Serialize};
 use super::kind::OnEffect;
 use super::space::{self, Space};
 use super::tables::{self, Table};
-use super::timm::{self, TimmPolicy};
+use super::timm::{self, Mixture, TimmPolicy};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::Interpolation;
-use crate::transform::mix::dirichlet;
+use crate::transform::mix::draw_dirichlet;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::operation::Operation;
 use crate::transform::ops::registry::{MAX_PIXEL_EFFECTS, SampleEffects};
@@ -141,7 +141,8 @@ impl Policy {
     /// torchvision's, while timm uses Pillow. The results therefore differ in four ways:
     /// - Pixel values may differ by one.
     /// - Geometric effects use bilinear interpolation, unless
-    ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
+    ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at
+    ///   random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur has a Gaussian kernel, which Pillow approximates by repeated box blurs.
     ///
@@ -193,7 +194,7 @@ impl Policy {
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
-        self.misuse = interpolation.unfit_for_warps().or(self.misuse);
+        self.misuse = interpolation.warp_error().or(self.misuse);
         self
     }
 
@@ -211,13 +212,13 @@ impl Policy {
         match &self.form {
             PolicyKind::Rand { effects, magnitude } => {
                 for _ in 0..*effects {
-                    let kind = space::RAND.draw(rng);
+                    let kind = space::RAND.draw_kind(rng);
                     let magnitude = space::RAND.magnitude(kind, *magnitude, self.bins, output, rng);
                     on_effect(kind, magnitude);
                 }
             }
             PolicyKind::Trivial => {
-                let kind = space::WIDE.draw(rng);
+                let kind = space::WIDE.draw_kind(rng);
                 let level = rng.below(self.bins.into()) as u32;
                 on_effect(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
             }
@@ -238,24 +239,24 @@ impl Policy {
     }
 
     /// Draws the weights of the chains, as in torchvision's `AugMix`, and adds the chains and their
-    /// blends. `chain` draws the effects of one chain.
+    /// blends. `draw_chain` draws the effects of one chain.
     fn draw_mixture(
         &self,
         chains: u32,
         alpha: f64,
         effects: &mut SampleEffects,
         rng: &mut Rng,
-        mut chain: impl FnMut(&mut Rng, &mut SampleEffects),
+        mut draw_chain: impl FnMut(&mut Rng, &mut SampleEffects),
     ) {
-        let mixture_weights = dirichlet(alpha, 2, rng);
-        let chain_weights = dirichlet(alpha, chains as usize, rng);
+        let mixture_weights = draw_dirichlet(alpha, 2, rng);
+        let chain_weights = draw_dirichlet(alpha, chains as usize, rng);
         let first = effects.pixels.len();
         effects.push(Blend::begin(mixture_weights[0] as f32));
         for (i, chain_weight) in chain_weights.iter().enumerate() {
-            chain(rng, effects);
+            draw_chain(rng, effects);
             effects.push(Blend::chain(*chain_weight as f32 * mixture_weights[1] as f32, i + 1 == chain_weights.len()));
         }
-        effects.join_chain(first);
+        effects.mark_in_chain(first);
     }
 }
 
@@ -327,9 +328,10 @@ impl Operation for Policy {
             PolicyKind::Trivial => 1,
             PolicyKind::Auto(_) => 2,
             PolicyKind::Mix { chains, depth, .. } => max_mixture_effects(*chains, *depth),
-            PolicyKind::Timm(Timm { parsed_policy: Ok(TimmPolicy { mix: Some((chains, depth, _)), .. }), .. }) => {
-                max_mixture_effects(*chains, *depth)
-            }
+            PolicyKind::Timm(Timm {
+                parsed_policy: Ok(TimmPolicy { mix: Some(Mixture { chains, depth, .. }), .. }),
+                ..
+            }) => max_mixture_effects(*chains, *depth),
             PolicyKind::Timm(Timm { parsed_policy: Ok(parsed_policy), .. }) => parsed_policy.max_effects(),
             PolicyKind::Timm(Timm { .. }) => 0,
         }
@@ -339,10 +341,10 @@ impl Operation for Policy {
         let sampling = self.sampling;
         match &self.form {
             PolicyKind::Mix { severity, chains, depth, alpha, all } => {
-                let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
+                let space: &Space = if *all { &space::MIX } else { &space::MIX_WITHOUT_COLORS };
                 self.draw_mixture(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
-                        let kind = space.draw(rng);
+                        let kind = space.draw_kind(rng);
                         let level = rng.below((*severity).into()) as u32;
                         let magnitude = space.magnitude(kind, level, self.bins, output, rng);
                         space::push(kind, magnitude, output, sampling, effects);
@@ -350,7 +352,7 @@ impl Operation for Policy {
                 });
             }
             PolicyKind::Timm(Timm {
-                parsed_policy: Ok(parsed_policy @ TimmPolicy { mix: Some((chains, depth, alpha)), .. }),
+                parsed_policy: Ok(parsed_policy @ TimmPolicy { mix: Some(Mixture { chains, depth, alpha }), .. }),
                 ..
             }) => {
                 self.draw_mixture(*chains, *alpha, effects, rng, |rng, effects| {
@@ -377,7 +379,7 @@ mod tests;
 
 #[cfg(test)]
 impl Policy {
-    pub(in crate::transform::ops) fn effect(
+    pub(in crate::transform::ops) fn push_effect(
         name: &str,
         magnitude: f64,
         output: Size,

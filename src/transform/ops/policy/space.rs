@@ -1,6 +1,6 @@
 //! The effects that torchvision's policies choose from, and the ranges of their magnitudes.
 
-use super::kind::Kind::{self, *};
+use super::kind::EffectKind::{self, *};
 use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::ops::arithmetic::fused;
@@ -11,17 +11,17 @@ use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
 pub(super) struct Space {
-    kinds: &'static [Kind],
+    kinds: &'static [EffectKind],
     /// Largest shear, as the tangent of the angle.
-    shear: f32,
+    max_shear: f32,
     /// Largest rotation in degrees.
-    rotate: f32,
+    max_rotation: f32,
     /// Largest change of an enhancement factor, which ranges over 1 ± this number.
-    factor: f32,
+    max_factor: f32,
     translate: Translate,
     /// The number of bits that `Posterize` keeps at the lowest level, and the decrease of this
     /// number up to the highest level.
-    bits: (f32, f32),
+    posterize_bits: (f32, f32),
 }
 
 enum Translate {
@@ -29,7 +29,7 @@ enum Translate {
     Fraction(f64),
 }
 
-const ALL: [Kind; 14] = [
+const ALL_KINDS: [EffectKind; 14] = [
     Identity,
     ShearX,
     ShearY,
@@ -47,27 +47,27 @@ const ALL: [Kind; 14] = [
 ]; // fmt: skip
 
 pub(super) const RAND: Space = Space {
-    kinds: &ALL,
-    shear: 0.3,
-    rotate: 30.0,
-    factor: 0.9,
+    kinds: &ALL_KINDS,
+    max_shear: 0.3,
+    max_rotation: 30.0,
+    max_factor: 0.9,
     translate: Translate::Fraction(150.0 / 331.0),
-    bits: (8.0, 4.0),
+    posterize_bits: (8.0, 4.0),
 };
 
 pub(super) const WIDE: Space = Space {
-    kinds: &ALL,
-    shear: 0.99,
-    rotate: 135.0,
-    factor: 0.99,
+    kinds: &ALL_KINDS,
+    max_shear: 0.99,
+    max_rotation: 135.0,
+    max_factor: 0.99,
     translate: Translate::Pixels(32.0),
-    bits: (8.0, 6.0),
+    posterize_bits: (8.0, 6.0),
 };
 
-pub(super) const MIX_PART: Space = Space {
+pub(super) const MIX_WITHOUT_COLORS: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Fraction(1.0 / 3.0),
-    bits: (4.0, 4.0),
+    posterize_bits: (4.0, 4.0),
     ..RAND
 };
 
@@ -87,7 +87,7 @@ pub(super) const MIX: Space = Space {
         Contrast,
         Sharpness,
     ], // fmt: skip
-    ..MIX_PART
+    ..MIX_WITHOUT_COLORS
 };
 
 /// Returns element `index` of `torch.linspace(from, to, count)`, computed from the nearer end,
@@ -99,30 +99,30 @@ fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
 
 impl Space {
     #[cfg(test)]
-    pub(super) fn kinds(&self) -> &'static [Kind] {
+    pub(super) fn kinds(&self) -> &'static [EffectKind] {
         self.kinds
     }
 
-    pub(super) fn draw(&self, rng: &mut Rng) -> Kind {
+    pub(super) fn draw_kind(&self, rng: &mut Rng) -> EffectKind {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
     /// Returns the magnitude of `kind` at `level`, which must be less than `bins`. Returns 0 if the
     /// kind has no magnitude. Signed magnitudes get a random sign.
-    pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
+    pub(super) fn magnitude(&self, kind: EffectKind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
             Translate::Pixels(max) => up_to(max),
-            Translate::Fraction(share) => up_to((share * f64::from(side)) as f32),
+            Translate::Fraction(fraction) => up_to((fraction * f64::from(side)) as f32),
         };
         let magnitude = match kind {
-            ShearX | ShearY => up_to(self.shear),
+            ShearX | ShearY => up_to(self.max_shear),
             TranslateX => translate(output.width),
             TranslateY => translate(output.height),
-            Rotate => up_to(self.rotate),
-            Brightness | Color | Contrast | Sharpness => up_to(self.factor),
+            Rotate => up_to(self.max_rotation),
+            Brightness | Color | Contrast | Sharpness => up_to(self.max_factor),
             Posterize => {
-                let (bits, fewer) = self.bits;
+                let (bits, fewer) = self.posterize_bits;
                 return (bits - level as f32 / ((bins - 1) as f32 / fewer)).round_ties_even().into();
             }
             Solarize => return linspace(1.0, 0.0, bins, level).into(),
@@ -135,7 +135,7 @@ impl Space {
 /// Adds the effect of torchvision's `_apply_image_or_video_transform`. Adds nothing if the
 /// magnitude shows that the image would not change: 0 for a signed magnitude, or 8 bits for
 /// `Posterize`.
-pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
+pub(super) fn push(kind: EffectKind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
         return;

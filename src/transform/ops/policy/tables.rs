@@ -2,10 +2,10 @@
 //! sample, one pair is drawn. Each effect has a probability, and a magnitude from 0 to 9, or from 0
 //! to 10 in [`V0`].
 
-use super::kind::Kind::{self, *};
+use super::kind::EffectKind::{self, *};
 
 /// The pairs of a policy. Each effect is (kind, probability, magnitude).
-pub(super) type Table = [[(Kind, f64, u8); 2]; 25];
+pub(super) type Table = [[(EffectKind, f64, u8); 2]; 25];
 
 /// The policy for ImageNet, from Cubuk et al., "AutoAugment: Learning Augmentation Strategies from
 /// Data" (2019).

@@ -1,11 +1,11 @@
 //! Parses timm's policy strings, and draws their effects as in `timm/data/auto_augment.py`.
 
-use super::kind::Kind::{self, *};
+use super::kind::EffectKind::{self, *};
 use super::kind::OnEffect;
 use super::tables::{self, Table};
 use crate::decode::Size;
 use crate::sampler::Rng;
-use crate::transform::mix::normal;
+use crate::transform::mix::draw_normal;
 use crate::transform::ops::blur::{Blur as Blurred, MAX_RADIUS};
 use crate::transform::ops::registry::MAX_PIXEL_EFFECTS;
 use crate::transform::ops::registry::SampleEffects;
@@ -26,9 +26,18 @@ pub(super) struct TimmPolicy {
     /// If true, no effect becomes weaker as the magnitude grows. If false, some effects become
     /// weaker.
     is_increasing: bool,
-    /// For AugMix only: the number of chains, the number of effects per chain if it is fixed, and
-    /// the parameter of the weight distribution.
-    pub(super) mix: Option<(u32, Option<u32>, f64)>,
+    /// For AugMix only.
+    pub(super) mix: Option<Mixture>,
+}
+
+/// The chains of AugMix.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Mixture {
+    pub(super) chains: u32,
+    /// Number of effects per chain, or `None` to draw it for each chain.
+    pub(super) depth: Option<u32>,
+    /// Parameter of the distribution of the weights.
+    pub(super) alpha: f64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,14 +45,14 @@ enum Effects {
     /// Draws `number` kinds from a list of kinds and weights, and applies each of the drawn kinds
     /// with probability `probability`. If `is_weighted` is true, no kind is drawn twice.
     Choice {
-        kinds: &'static [(Kind, f64)],
+        kinds: &'static [(EffectKind, f64)],
         is_weighted: bool,
         number: u32,
         probability: f64,
     },
     Pairs(&'static Table, PosterizeBits),
     /// Draws one of the three effects of 3-Augment ("DeiT III").
-    Three,
+    ThreeAugment,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,15 +60,15 @@ enum PosterizeBits {
     /// Keeps 0 to 4 bits if the magnitude is at most 10. The number grows with the magnitude, or
     /// shrinks to 0 if `TimmPolicy::is_increasing` is set. If the number grows, larger magnitudes
     /// can keep more than 4 bits.
-    Kept,
+    Standard,
     /// Keeps 4 to 8 bits. The number grows with the magnitude.
     Original,
     /// Keeps 4 to 0 bits. The number shrinks as the magnitude grows.
-    Dropped,
+    Increasing,
 }
 
 /// timm's `_RAND_TRANSFORMS`.
-const RAND: [(Kind, f64); 15] = [
+const RAND: [(EffectKind, f64); 15] = [
     (AutoContrast, 1.0),
     (Equalize, 1.0),
     (Invert, 1.0),
@@ -78,10 +87,10 @@ const RAND: [(Kind, f64); 15] = [
 ]; // fmt: skip
 
 /// timm's `_RAND_3A`.
-const THREE: [(Kind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
+const THREE: [(EffectKind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
 
 /// timm's `_RAND_WEIGHTED_3A`.
-const THREE_WEIGHTED: [(Kind, f64); 14] = [
+const THREE_WEIGHTED: [(EffectKind, f64); 14] = [
     (Solarize, 6.0),
     (Desaturate, 6.0),
     (Blur, 6.0),
@@ -99,7 +108,7 @@ const THREE_WEIGHTED: [(Kind, f64); 14] = [
 ]; // fmt: skip
 
 /// timm's `_RAND_WEIGHTED_0`.
-const WEIGHTED: [(Kind, f64); 15] = [
+const WEIGHTED: [(EffectKind, f64); 15] = [
     (Rotate, 3.0),
     (ShearX, 2.0),
     (ShearY, 2.0),
@@ -118,7 +127,7 @@ const WEIGHTED: [(Kind, f64); 15] = [
 ]; // fmt: skip
 
 /// timm's `_AUGMIX_TRANSFORMS`.
-const MIX: [(Kind, f64); 13] = [
+const MIX: [(EffectKind, f64); 13] = [
     (AutoContrast, 1.0),
     (Color, 1.0),
     (Contrast, 1.0),
@@ -161,10 +170,10 @@ impl TimmPolicy {
             "rand" => return Self::parse_rand(sections),
             "augmix" => return Self::parse_augmix(sections),
             "original" => pairs(&tables::IMAGENET, PosterizeBits::Original),
-            "originalr" => pairs(&tables::IMAGENET, PosterizeBits::Dropped),
-            "v0" => pairs(&tables::V0, PosterizeBits::Kept),
-            "v0r" => pairs(&tables::V0, PosterizeBits::Dropped),
-            "3a" => TimmPolicy { effects: Effects::Three, ..TimmPolicy::DEFAULT },
+            "originalr" => pairs(&tables::IMAGENET, PosterizeBits::Increasing),
+            "v0" => pairs(&tables::V0, PosterizeBits::Standard),
+            "v0r" => pairs(&tables::V0, PosterizeBits::Increasing),
+            "3a" => TimmPolicy { effects: Effects::ThreeAugment, ..TimmPolicy::DEFAULT },
             other => {
                 return Err(format!(
                     "unknown policy {other:?}: expected rand, augmix, original, originalr, v0, v0r or 3a"
@@ -181,7 +190,7 @@ impl TimmPolicy {
     }
 
     const DEFAULT: TimmPolicy = TimmPolicy {
-        effects: Effects::Three,
+        effects: Effects::ThreeAugment,
         magnitude: 10.0,
         deviation: 0.0,
         max_magnitude: 10.0,
@@ -192,7 +201,7 @@ impl TimmPolicy {
     fn parse_rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut policy = TimmPolicy::DEFAULT;
         let (mut kinds, mut is_weighted): (&[_], _) = (&RAND, false);
-        let (mut effects, mut probability, mut set_is_increasing) = (2, 0.5, false);
+        let (mut effects, mut probability, mut forces_increasing) = (2, 0.5, false);
         for section in sections {
             if let Some(set) = section.strip_prefix('t') {
                 (kinds, is_weighted) = match set {
@@ -201,7 +210,7 @@ impl TimmPolicy {
                     "3aw" => (&THREE_WEIGHTED[..], true),
                     _ => return Err(format!("unknown set {set:?}: expected weights, 3a or 3aw")),
                 };
-                set_is_increasing = true;
+                forces_increasing = true;
                 continue;
             }
             match split_section(section)? {
@@ -232,7 +241,7 @@ impl TimmPolicy {
         }
         // timm treats `mmax0` as if the section `mmax` were missing.
         policy.max_magnitude = if policy.max_magnitude == 0.0 { 10.0 } else { policy.max_magnitude };
-        policy.is_increasing |= set_is_increasing;
+        policy.is_increasing |= forces_increasing;
         policy.effects = Effects::Choice { kinds, is_weighted, number: effects, probability };
         Ok(policy)
     }
@@ -256,7 +265,7 @@ impl TimmPolicy {
             }
         }
         policy.effects = Effects::Choice { kinds: &MIX, is_weighted: false, number: 1, probability: 1.0 };
-        policy.mix = Some((chains, depth, alpha));
+        policy.mix = Some(Mixture { chains, depth, alpha });
         Ok(policy)
     }
 
@@ -265,7 +274,7 @@ impl TimmPolicy {
         match self.effects {
             Effects::Choice { number, .. } => number as usize,
             Effects::Pairs(..) => 2,
-            Effects::Three => 1,
+            Effects::ThreeAugment => 1,
         }
     }
 
@@ -275,7 +284,7 @@ impl TimmPolicy {
         match self.effects {
             Effects::Choice { kinds, is_weighted, number, probability } => {
                 let mut weights: arrayvec::ArrayVec<f64, 16> = kinds.iter().map(|(_, weight)| *weight).collect();
-                let mut drawn_kinds = arrayvec::ArrayVec::<Kind, MAX_PIXEL_EFFECTS>::new();
+                let mut drawn_kinds = arrayvec::ArrayVec::<EffectKind, MAX_PIXEL_EFFECTS>::new();
                 for _ in 0..number {
                     let mut remaining = rng.unit() * weights.iter().sum::<f64>();
                     let drawn_index = weights.iter().position(|weight| {
@@ -292,7 +301,7 @@ impl TimmPolicy {
                 }
                 for kind in drawn_kinds {
                     if rng.chance(probability) {
-                        self.draw_effect(kind, self.magnitude, PosterizeBits::Kept, rng, on_effect);
+                        self.draw_effect(kind, self.magnitude, PosterizeBits::Standard, rng, on_effect);
                     }
                 }
             }
@@ -303,24 +312,31 @@ impl TimmPolicy {
                     }
                 }
             }
-            Effects::Three => {
+            Effects::ThreeAugment => {
                 let (kind, magnitude) = [(Solarize, 5.0), (Desaturate, 10.0), (Blur, 10.0)][rng.below(3) as usize];
-                self.draw_effect(kind, magnitude, PosterizeBits::Kept, rng, on_effect);
+                self.draw_effect(kind, magnitude, PosterizeBits::Standard, rng, on_effect);
             }
         }
     }
 
-    fn draw_effect(&self, kind: Kind, mean: f64, bits: PosterizeBits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
+    fn draw_effect(
+        &self,
+        kind: EffectKind,
+        mean: f64,
+        bits: PosterizeBits,
+        rng: &mut Rng,
+        on_effect: &mut OnEffect<'_>,
+    ) {
         let drawn_level = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
         } else if self.deviation > 0.0 {
-            mean + self.deviation * normal(rng)
+            mean + self.deviation * draw_normal(rng)
         } else {
             mean
         };
         let level = drawn_level.clamp(0.0, self.max_magnitude);
         let magnitude = match kind {
-            Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
+            Blur if self.effects == Effects::ThreeAugment => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
             Rotate | ShearX | ShearY | TranslateX | TranslateY => {
                 self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
             }
@@ -336,7 +352,7 @@ impl TimmPolicy {
     /// argument of `Desaturate` is the fraction of the saturation that remains, and the argument of
     /// `Posterize` is never negative. `sign` (1 or -1) is the direction of effects that have two
     /// directions.
-    fn argument(&self, kind: Kind, level: f64, bits: PosterizeBits, sign: f64) -> f64 {
+    fn argument(&self, kind: EffectKind, level: f64, bits: PosterizeBits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
             Rotate => sign * level * 30.0,
@@ -345,7 +361,9 @@ impl TimmPolicy {
             Brightness | Color | Contrast | Sharpness if self.is_increasing => (1.0 + sign * level * 0.9).max(0.1),
             Brightness | Color | Contrast | Sharpness => level * 1.8 + 0.1,
             Posterize if bits == PosterizeBits::Original => (level * 4.0).trunc() + 4.0,
-            Posterize if bits == PosterizeBits::Dropped || self.is_increasing => (4.0 - (level * 4.0).trunc()).max(0.0),
+            Posterize if bits == PosterizeBits::Increasing || self.is_increasing => {
+                (4.0 - (level * 4.0).trunc()).max(0.0)
+            }
             Posterize => (level * 4.0).trunc(),
             Solarize if self.is_increasing => 256.0 - (level * 256.0).trunc().min(256.0),
             Solarize => (level * 256.0).trunc().min(256.0),
@@ -358,7 +376,7 @@ impl TimmPolicy {
 }
 
 /// Adds timm's effect for `kind`. Pixel values are rounded as in torchvision.
-pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
+pub(super) fn push(kind: EffectKind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
@@ -390,7 +408,7 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
 }
 
 #[cfg(test)]
-pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
-    let bits = if original { PosterizeBits::Original } else { PosterizeBits::Kept };
-    TimmPolicy { is_increasing: increasing, ..TimmPolicy::DEFAULT }.argument(kind, level, bits, 1.0)
+pub(super) fn argument_of(kind: EffectKind, level: f64, is_increasing: bool, is_original: bool) -> f64 {
+    let bits = if is_original { PosterizeBits::Original } else { PosterizeBits::Standard };
+    TimmPolicy { is_increasing, ..TimmPolicy::DEFAULT }.argument(kind, level, bits, 1.0)
 }

@@ -74,9 +74,9 @@ impl Case {
             "AugMix" => {
                 let bilinear = Sampling { bilinear: true, fill: None };
                 let mut chain = |chain_effects: &[(&str, f64)], weight: f32, last: bool| {
-                    chain_effects
-                        .iter()
-                        .for_each(|(name, magnitude)| Policy::effect(name, *magnitude, size, bilinear, &mut effects));
+                    chain_effects.iter().for_each(|(name, magnitude)| {
+                        Policy::push_effect(name, *magnitude, size, bilinear, &mut effects)
+                    });
                     effects.push(Blend::chain(weight * 0.6, last));
                 };
                 chain(&[("Posterize", 4.0)], 0.5, false);
@@ -84,7 +84,7 @@ impl Case {
                 chain(&[("Solarize", 0.5)], 0.2, true);
                 effects.pixels.insert(0, Blend::begin(0.4).into());
             }
-            name => Policy::effect(name, self.magnitude, size, sampling, &mut effects),
+            name => Policy::push_effect(name, self.magnitude, size, sampling, &mut effects),
         }
         effects
     }
@@ -244,7 +244,7 @@ fn effects_round_trip_through_their_records() {
     let (size, _) = original("image.png");
     for (case, ..) in compare_effects() {
         for effect in case.effects(size).pixels {
-            assert_eq!(AnyPixelEffect::read(&effect.effect()), Some(effect));
+            assert_eq!(AnyPixelEffect::from_effect(&effect.to_effect()), Some(effect));
         }
     }
 }

@@ -18,7 +18,7 @@ where
     AnyPixelEffect: From<R::Effect>,
 {
     assert_eq!(name, R::NAME, "the name in `effects!` must equal the name of the setter");
-    (R::description(), R::with_test_values().iter().map(|operation| pair(operation.effect(rng))).collect())
+    (R::description(), R::with_test_values().iter().map(|operation| pair(operation.draw_effect(rng))).collect())
 }
 
 macro_rules! define_cases {

@@ -10,7 +10,7 @@
 /// Defines a function. On x86-64, its body is compiled twice, for any CPU and for AVX2, and the
 /// function selects a version at run time. Functions that are called in its inner loops should be
 /// inlined, because a function that is not inlined is compiled only once, without AVX2.
-macro_rules! wide {
+macro_rules! vectorize {
     (
         $(#[doc = $doc:literal])*
         $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
@@ -28,7 +28,7 @@ macro_rules! wide {
                     portable($($arg),*)
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: invariant 1 of `wide`; the feature was just detected.
+                    // SAFETY: invariant 1 of `vectorize`; the feature was just detected.
                     return unsafe { with_avx2($($arg),*) };
                 }
             }
@@ -36,7 +36,7 @@ macro_rules! wide {
         }
     };
 }
-pub(super) use wide;
+pub(super) use vectorize;
 
 /// Clamps `v` to 0 to 255 and truncates it. NaN becomes 0, while `clamp` would preserve it.
 #[allow(clippy::manual_clamp)]
