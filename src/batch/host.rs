@@ -9,7 +9,9 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{BatchInfo, COUNT, CU_SEQLENS, Delivered, Dtype, ENDS, Field, FilledSlot, FreeSlot, Role, Span};
+use super::{
+    BatchInfo, COUNT_SUFFIX, CU_SEQLENS_SUFFIX, Delivered, Dtype, ENDS_SUFFIX, Field, FilledSlot, FreeSlot, Role, Span,
+};
 use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
@@ -135,7 +137,7 @@ impl HostBatch {
     /// [`Patches`](crate::field::Patches) fields have row counts. Rows beyond this number are
     /// padding. `Patches` fields have no padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
-        let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
+        let is_counts = |field: &str| field.strip_suffix(COUNT_SUFFIX) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;
         self.view(span).as_i64()
     }
@@ -154,14 +156,14 @@ impl HostBatch {
     /// field, larger cumulative lengths are replaced by 2^31 - 1.
     pub fn cu_seqlens(&self, name: &str) -> Option<(Vec<i32>, i32)> {
         let spans = &self.full().schema().spans;
-        let named = |field: &str| field.strip_suffix(CU_SEQLENS) == Some(name);
-        if let Some(span) = spans.iter().position(|span| named(&span.field.name) && span.role.is_packed()) {
+        let has_name = |field: &str| field.strip_suffix(CU_SEQLENS_SUFFIX) == Some(name);
+        if let Some(span) = spans.iter().position(|span| has_name(&span.field.name) && span.role.is_packed()) {
             let boundaries = self.view(span).elements::<i32>()?.to_vec();
             let longest = boundaries.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
             return Some((boundaries, longest));
         }
-        let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
-        let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
+        let has_name = |field: &str| field.strip_suffix(ENDS_SUFFIX) == Some(name);
+        let span = self.full().schema().spans.iter().position(|span| has_name(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
         let row_tokens = self.full().schema().find_named(name).map(|span| self.view(span).sample_shape[0])?;
         let mut boundaries = vec![0];

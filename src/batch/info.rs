@@ -45,46 +45,46 @@ pub(crate) struct Header {
     pub(crate) mixing: Option<Mixing>,
     /// True if a sample that did not fail has a label, or if the loader delivers missing labels as
     /// -1. Set by the worker that finishes the batch.
-    pub(crate) labeled: bool,
+    pub(crate) has_labels: bool,
     /// For each image field that a device may decode, the statistics that determine the launch
     /// sizes of the decode kernels. `None` if the device decodes no sample of the field. Set by the
     /// worker that finishes the batch.
-    pub(crate) largest: Vec<Option<Largest>>,
-    /// For each array whose first axis is not the batch axis ([`Role::is_packed`]): the index of its
-    /// span in the schema, and the length of its first axis. Set by the worker that finishes the
-    /// batch.
+    pub(crate) launch_stats: Vec<Option<LaunchStats>>,
+    /// For each array whose first axis is not the batch axis ([`Role::is_packed`]): the index of
+    /// its span in the schema, and the length of its first axis. Set by the worker that finishes
+    /// the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
-    pub(crate) labeled: bool,
+    pub(crate) has_label: bool,
     /// Cause of the error if the batch has no labels, instead of the default. Only the cause of the
     /// batch's first sample is reported.
-    pub(crate) advice: Option<Arc<str>>,
+    pub(crate) missing_label_cause: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) image_area: Rect,
     pub(crate) fault: Option<Error>,
     /// Source index of the failed sample that this sample replaces.
-    pub(crate) replaced: Option<u64>,
-    pub(crate) damaged: u32,
-    /// Number of damaged images outside the image fields, such as in patches. `damaged` is reset to
-    /// this number if a worker decodes the image fields again because a device could not: the
-    /// worker does not decode the other fields a second time.
-    pub(crate) damaged_in_fields: u32,
+    pub(crate) replaced_sample: Option<u64>,
+    pub(crate) damaged_images: u32,
+    /// Number of damaged images outside the image fields, such as in patches. `damaged_images` is
+    /// reset to this number if a worker decodes the image fields again because a device could not:
+    /// the worker does not decode the other fields a second time.
+    pub(crate) damaged_field_images: u32,
     /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
 }
 
-/// Maximum size of an allocation that is kept for reuse, in bytes.
-const MAX_KEPT_TEXT: usize = 1 << 16;
+/// Maximum size of an allocation that is retained for reuse, in bytes.
+const MAX_RETAINED_TEXT_BYTES: usize = 1 << 16;
 
 impl SampleInfo {
     pub(crate) fn clear_texts(&mut self) {
         for (_, text) in &mut self.texts {
             text.clear();
-            text.shrink_to(MAX_KEPT_TEXT);
+            text.shrink_to(MAX_RETAINED_TEXT_BYTES);
         }
     }
 
@@ -112,21 +112,21 @@ impl SampleInfo {
 /// Statistics of the images in a batch that a device decodes. They determine the kernels' launch
 /// sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Largest {
-    pub(crate) segments: u32,
+pub(crate) struct LaunchStats {
+    pub(crate) max_segments: u32,
     /// Size of the longest restart segment, in bytes.
-    pub(crate) longest: u32,
+    pub(crate) max_segment_bytes: u32,
     /// Maximum width of a decoded region, in pixels.
-    pub(crate) columns: u32,
+    pub(crate) max_columns: u32,
     /// Highest end offset of an image in the scratch memory for coefficients, in blocks.
-    pub(crate) blocks: usize,
+    pub(crate) end_block: usize,
     /// Total encoded size in bytes of JPEGs of at least `DecodeOps::LARGE_BYTES`.
     pub(crate) large_bytes: usize,
     /// Total number of blocks in images of at least `DecodeOps::LARGE_BLOCKS`.
     pub(crate) large_blocks: usize,
-    pub(crate) turned: bool,
+    pub(crate) has_turned: bool,
     /// True if a sample is a copy that replaces a failed sample.
-    pub(crate) copied: bool,
+    pub(crate) has_copies: bool,
 }
 
 impl BatchInfo {
@@ -204,12 +204,14 @@ impl BatchInfo {
 
     pub(crate) fn failed(&self) -> impl Iterator<Item = (u64, &Error)> {
         let entries = self.header.entries.iter().zip(&self.samples);
-        entries.filter_map(|(entry, sample)| Some((sample.replaced.unwrap_or(entry.sample), sample.fault.as_ref()?)))
+        entries.filter_map(|(entry, sample)| {
+            Some((sample.replaced_sample.unwrap_or(entry.sample), sample.fault.as_ref()?))
+        })
     }
 
     pub(crate) fn damaged(&self) -> u64 {
         let delivered = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
-        delivered.map(|sample| u64::from(sample.damaged)).sum()
+        delivered.map(|sample| u64::from(sample.damaged_images)).sum()
     }
 
     /// Returns how the samples were mixed ([`Augment::mix`](crate::Augment::mix)), if they were.
@@ -220,7 +222,7 @@ impl BatchInfo {
     /// Returns whether the batch omits the field with this role. Labels are omitted if no sample
     /// has a label and the loader does not deliver missing labels as -1.
     pub(crate) fn hides(&self, role: Role) -> bool {
-        role == Role::Label && !self.header.labeled
+        role == Role::Label && !self.header.has_labels
     }
 
     /// Returns the length of a span's first axis, and the lengths of its other axes. `row` is the
@@ -236,13 +238,13 @@ impl BatchInfo {
     /// `None` or the batch has no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
-        if self.header.labeled {
+        if self.header.has_labels {
             return Ok(field);
         }
         let default_cause = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
                      read -1 with unlabeled(true), or select the column or array that contains the labels with \
                      TableOptions::label";
-        let cause = self.samples[0].advice.as_deref().unwrap_or(default_cause);
+        let cause = self.samples[0].missing_label_cause.as_deref().unwrap_or(default_cause);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }
 }

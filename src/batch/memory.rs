@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct SlotMemory {
     base: NonNull<u8>,
     len: usize,
-    pinned: bool,
+    is_pinned: bool,
     _owner: Box<dyn Send + Sync>,
 }
 
@@ -30,8 +30,8 @@ unsafe impl Sync for SlotMemory {}
 impl SlotMemory {
     /// Allocates `len` zeroed bytes of pageable memory.
     pub(crate) fn heap(len: usize) -> Result<Self> {
-        let heap = Heap::new(len)?;
-        Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
+        let heap = HeapAllocation::new(len)?;
+        Ok(SlotMemory { base: heap.base, len, is_pinned: false, _owner: Box::new(heap) })
     }
 
     /// Wraps `len` bytes of page-locked memory at `base`. `owner` keeps the memory allocated until
@@ -41,7 +41,7 @@ impl SlotMemory {
     /// Invariant 1 must hold for `base`, `len` and `owner`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) unsafe fn pinned(base: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
-        SlotMemory { base, len, pinned: true, _owner: owner }
+        SlotMemory { base, len, is_pinned: true, _owner: owner }
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -53,11 +53,11 @@ impl SlotMemory {
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        self.pinned
+        self.is_pinned
     }
 }
 
-struct Heap {
+struct HeapAllocation {
     /// Aligned to [`PAGE`].
     base: NonNull<u8>,
     allocated: NonNull<u8>,
@@ -69,11 +69,11 @@ const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
 // SAFETY: the allocation is freed once, in `drop`, and any thread may free it.
-unsafe impl Send for Heap {}
-// SAFETY: a shared `Heap` does not expose its bytes.
-unsafe impl Sync for Heap {}
+unsafe impl Send for HeapAllocation {}
+// SAFETY: a shared `HeapAllocation` does not expose its bytes.
+unsafe impl Sync for HeapAllocation {}
 
-impl Heap {
+impl HeapAllocation {
     fn new(len: usize) -> Result<Self> {
         let allocation_error = || {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
@@ -91,11 +91,11 @@ impl Heap {
         let padding = allocated.addr().get().next_multiple_of(PAGE) - allocated.addr().get();
         // SAFETY: `padding` is less than a page, and the allocation has `len` bytes plus a page.
         let base = unsafe { allocated.add(padding) };
-        Ok(Heap { base, allocated, layout })
+        Ok(HeapAllocation { base, allocated, layout })
     }
 }
 
-impl Drop for Heap {
+impl Drop for HeapAllocation {
     fn drop(&mut self) {
         // SAFETY: `allocated` came from `alloc_zeroed` with this layout and is freed only here.
         unsafe { dealloc(self.allocated.as_ptr(), self.layout) }

@@ -24,15 +24,18 @@ pub(crate) use feed::{Delivered, Feed, RunPlan, Wait, is_recoverable, threads_en
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Keeper, MakeKeeper, SlotReturn};
 pub use info::BatchInfo;
-pub(crate) use info::{Header, Largest};
+pub(crate) use info::{Header, LaunchStats};
 pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
 #[cfg(feature = "video")]
 pub(crate) use records::YuvRegion;
-pub(crate) use records::{DecodeOps, Encoded, SampleOps};
-pub(crate) use schema::{ALIGN, COUNT, CU_SEQLENS, ENDS, GRID_THW, IMAGES, Role, SOFT_LABEL, Schema, Schemas, Span};
+pub(crate) use records::{DecodeOps, EncodedLocation, SampleOps};
+pub(crate) use schema::{
+    ALIGN, COUNT_SUFFIX, CU_SEQLENS_SUFFIX, ENDS_SUFFIX, GRID_THW_SUFFIX, IMAGES_SUFFIX, Role, SOFT_LABEL, Schema,
+    Schemas, Span,
+};
 pub use schema::{Dtype, Field, Layout, Normalize};
-pub(crate) use slot::{FilledSlot, FreeSlot, Row, SlotPart, Slots};
-pub(crate) use soft::soft_label;
+pub(crate) use slot::{FilledSlot, FreeSlot, Row, SlotPart};
+pub(crate) use soft::write_soft_label;
 pub use write::BatchWriter;
 pub(crate) use write::UncastImage;

@@ -18,12 +18,12 @@ impl FilledSlot {
         for span in 0..self.schema().spans.len() {
             match self.schema().spans[span].role {
                 Role::Packed { counts } => {
-                    self.clear_failed(counts);
+                    self.clear_failed_counts(counts);
                     packed.push((span, self.move_rows(span, counts, true)));
                 }
                 Role::CuSeqlens { grids } => {
                     let images = packed.iter().find(|(packed, _)| *packed == grids).map_or(0, |(_, images)| *images);
-                    self.write_ends(span, grids, images);
+                    self.write_cu_seqlens(span, grids, images);
                     packed.push((span, images + 1));
                 }
                 _ => {}
@@ -70,7 +70,7 @@ impl FilledSlot {
         total_rows
     }
 
-    fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
+    fn write_cu_seqlens(&mut self, span: usize, grids: usize, images: usize) {
         let (out, grids) = self.bytes_mut_with(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
         let mut end = 0_i64;
@@ -84,9 +84,9 @@ impl FilledSlot {
 
     /// Sets the counts of failed samples without a replacement to 0, because their rows may be
     /// unwritten.
-    fn clear_failed(&mut self, counts: usize) {
+    fn clear_failed_counts(&mut self, counts: usize) {
         for sample in 0..self.len() {
-            if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {
+            if self.meta(sample).fault.is_some() && self.meta(sample).replaced_sample.is_none() {
                 self.bytes_mut(counts)[sample * 8..][..8].fill(0);
             }
         }
@@ -96,7 +96,7 @@ impl FilledSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Dtype, Field, Schema, Schemas, SlotMemory, Slots};
+    use crate::batch::{Dtype, Field, FreeSlot, Schema, Schemas, SlotMemory};
     use crate::sampler::{Entry, Rng};
 
     fn field(name: &str, dtype: Dtype, shape: &[usize]) -> Field {
@@ -110,7 +110,7 @@ mod tests {
             (field("rows.count", Dtype::I64, &[]), Role::Plain),
         ];
         let schemas = Schemas::one(Schema::new(counts.len(), arrays).unwrap());
-        let free = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
+        let free = FreeSlot::new(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let entry = Entry { valid: true, ..Entry::default() };
         let parts = free.begin(counts.len(), |header| {
             header.entries.clear();

@@ -156,16 +156,16 @@ impl Field {
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
 /// Name suffix of the array that contains the row counts of a field.
-pub(crate) const COUNT: &str = ".count";
+pub(crate) const COUNT_SUFFIX: &str = ".count";
 
 /// Name suffix of the array that contains the ends of the documents in a row of packed tokens.
-pub(crate) const ENDS: &str = ".ends";
+pub(crate) const ENDS_SUFFIX: &str = ".ends";
 
 /// Name suffix of the array that contains the grid (time, height and width) of each image in a
 /// field of patches. The next two arrays accompany the same field.
-pub(crate) const GRID_THW: &str = ".grid_thw";
-pub(crate) const IMAGES: &str = ".images";
-pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
+pub(crate) const GRID_THW_SUFFIX: &str = ".grid_thw";
+pub(crate) const IMAGES_SUFFIX: &str = ".images";
+pub(crate) const CU_SEQLENS_SUFFIX: &str = ".cu_seqlens";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -184,11 +184,11 @@ pub(crate) enum Role {
     /// A row with one element per class.
     SoftLabels,
     /// One record per image, or per frame of a clip, with the effects and the mixing of the image
-    /// in span `of`. Not delivered.
-    Records { of: usize },
-    /// One record per image or frame, which tells a device how to decode the image in span `of`.
-    /// Not delivered.
-    Decoding { of: usize },
+    /// in span `image_span`. Not delivered.
+    Records { image_span: usize },
+    /// One record per image or frame, which tells a device how to decode the image in span
+    /// `image_span`. Not delivered.
+    Decoding { image_span: usize },
     /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
     /// a large sample may use the space that small samples do not use. The device has space for an
     /// average of `blocks` blocks of coefficients per sample. Not delivered.
@@ -295,12 +295,12 @@ impl Schemas {
                     spans.len()
                 )));
             }
-            let alike = |a: &Span, b: &Span| {
+            let is_alike = |a: &Span, b: &Span| {
                 (&a.field.name, a.field.dtype, a.role) == (&b.field.name, b.field.dtype, b.role)
                     && a.field.shape.len() == b.field.shape.len()
             };
             if let Some((Span { field: a, .. }, Span { field: b, .. })) =
-                first.iter().zip(spans).find(|(a, b)| !alike(a, b))
+                first.iter().zip(spans).find(|(a, b)| !is_alike(a, b))
             {
                 return Err(Error::config(format!(
                     "field {:?} is {} {:?} for one image size, but {:?} is {} {:?} for a different one: only the \

@@ -7,9 +7,9 @@
 //!
 //! **Invariants**
 //! 1. A `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one [`FilledSlot`].
-//!    There are two exceptions. The iterators of [`FreeSlot::begin`] and `FilledSlot::split_again`
-//!    create parts lazily, and count as the parts that they have not created yet. A dropped token
-//!    or iterator is not replaced. Only this file creates these tokens.
+//! There are two exceptions. The iterators of [`FreeSlot::begin`] and
+//! `FilledSlot::split_for_refill` create parts lazily, and count as the parts that they have not
+//! created yet. A dropped token or iterator is not replaced. Only this file creates these tokens.
 //! 2. A `FreeSlot` or `FilledSlot` token is exclusive: only its holder accesses the slot's bytes
 //!    and metadata.
 //! 3. The `SlotPart`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses
@@ -21,9 +21,9 @@
 //!    each byte is reserved by at most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`FreeSlot`] writes `variant`.
-//! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
-//!    the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
-//!    everything that the other parts wrote.
+//! 6. `unfinished_parts` is the number of unfinished parts. The part that decrements it to zero
+//! becomes the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
+//! everything that the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -42,11 +42,11 @@ struct Slot {
     variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
-    parts_left: AtomicUsize,
+    unfinished_parts: AtomicUsize,
     /// Number of bytes of encoded data that have been reserved (invariant 4).
-    encoded: AtomicUsize,
+    reserved_bytes: AtomicUsize,
     /// Number of blocks of coefficients that have been reserved.
-    blocks: AtomicUsize,
+    reserved_blocks: AtomicUsize,
 }
 
 // SAFETY: the metadata and the memory are accessed only through tokens, which are exclusive or
@@ -71,38 +71,49 @@ impl Slot {
     }
 }
 
-pub(crate) struct Slots;
-
-impl Slots {
+impl FreeSlot {
     /// Creates a slot. `memory` must be large enough for the largest of `schemas`.
-    pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> FreeSlot {
+    pub(crate) fn new(schemas: &Schemas, memory: SlotMemory) -> Self {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
-        let [variant, parts_left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        FreeSlot(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left, encoded, blocks }))
+        let [variant, unfinished_parts, reserved_bytes, reserved_blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        FreeSlot(Arc::new(Slot {
+            schemas: schemas.clone(),
+            variant,
+            memory,
+            info,
+            unfinished_parts,
+            reserved_bytes,
+            reserved_blocks,
+        }))
     }
 }
 
 pub(crate) struct FreeSlot(Arc<Slot>);
 
 impl FreeSlot {
-    /// Starts a batch and divides it into parts of `group` samples; the last part may be smaller.
-    /// `set` must fill `header.entries` with at least one sample and at most a full batch. If the
-    /// slot has several schemas, `set` must also set `header.variant` to the index of the batch's
-    /// schema. The header may still contain values and allocations of an earlier batch.
-    pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = SlotPart> {
+    /// Starts a batch and divides it into parts of `rows_per_part` samples; the last part may be
+    /// smaller. `set_header` must fill `header.entries` with at least one sample and at most a full
+    /// batch. If the slot has several schemas, `set_header` must also set `header.variant` to the
+    /// index of the batch's schema. The header may still contain values and allocations of an
+    /// earlier batch.
+    pub(crate) fn begin(
+        self,
+        rows_per_part: usize,
+        set_header: impl FnOnce(&mut Header),
+    ) -> impl Iterator<Item = SlotPart> {
         // SAFETY: a `FreeSlot` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
-        set(&mut info.header);
+        set_header(&mut info.header);
         let (len, batch) = (info.len(), self.0.schemas.variant(info.header.variant).batch);
         assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
         self.0.variant.store(info.header.variant, Ordering::Relaxed);
-        self.0.parts_left.store(len.div_ceil(group), Ordering::Relaxed);
-        self.0.encoded.store(0, Ordering::Relaxed);
-        self.0.blocks.store(0, Ordering::Relaxed);
+        self.0.unfinished_parts.store(len.div_ceil(rows_per_part), Ordering::Relaxed);
+        self.0.reserved_bytes.store(0, Ordering::Relaxed);
+        self.0.reserved_blocks.store(0, Ordering::Relaxed);
         let part = SlotPart::for_slot(self.0, info);
-        (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
+        (0..len).step_by(rows_per_part).map(move |start| part(start..len.min(start + rows_per_part)))
     }
 
     pub(crate) fn schemas(&self) -> &Schemas {
@@ -182,9 +193,9 @@ impl SlotPart {
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserved_end).ok()
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
-        let offset = reserve(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
+        let offset = reserve(&slot.reserved_bytes, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
         // Without space for the coefficients, the reserved bytes stay unused in this batch.
-        let block = reserve(&slot.blocks, blocks, sample_blocks * schema.batch)?;
+        let block = reserve(&slot.reserved_blocks, blocks, sample_blocks * schema.batch)?;
         let bytes_of_span = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `reserve`), and the counter assigned it
         // to only this call (invariant 4). `&mut self` limits this part to one borrow.
@@ -195,12 +206,12 @@ impl SlotPart {
     pub(crate) fn free_encoded_bytes(&self) -> usize {
         let Some(span) = self.schema().encoded_span() else { return 0 };
         let capacity = self.schema().spans[span].sample_bytes * self.schema().batch;
-        capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
+        capacity.saturating_sub(self.slot.reserved_bytes.load(Ordering::Relaxed))
     }
 
     /// Returns the filled slot if this was the slot's last unfinished part.
     pub(crate) fn finish(self) -> Option<FilledSlot> {
-        let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        let is_last = self.slot.unfinished_parts.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| FilledSlot(self.slot))
     }
 }
@@ -282,7 +293,7 @@ impl FilledSlot {
     /// packed field, only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
-            let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
+            let encoded_bytes = self.0.reserved_bytes.load(Ordering::Relaxed);
             // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
             return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..encoded_bytes] };
         }
@@ -317,16 +328,17 @@ impl FilledSlot {
     }
 
     /// Divides the slot into parts again, to refill the rows in `rows`, which must be ascending and
-    /// not empty. A part contains up to `group` rows, and may include rows that are not in `rows`.
+    /// not empty. A part contains up to `rows_per_part` rows, and may include rows that are not in
+    /// `rows`.
     #[cfg(feature = "_device")]
-    pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = SlotPart> {
+    pub(crate) fn split_for_refill(mut self, rows_per_part: usize, rows: &[usize]) -> impl Iterator<Item = SlotPart> {
         assert!(!rows.is_empty(), "expected at least one row to fill again");
-        let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
+        let mut starts: Vec<usize> = rows.iter().map(|row| row / rows_per_part * rows_per_part).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
-        slot.parts_left.store(starts.len(), Ordering::Relaxed);
+        slot.unfinished_parts.store(starts.len(), Ordering::Relaxed);
         let part = SlotPart::for_slot(slot, self.info_mut());
-        starts.into_iter().map(move |start| part(start..len.min(start + group)))
+        starts.into_iter().map(move |start| part(start..len.min(start + rows_per_part)))
     }
 
     pub(crate) fn release(mut self) -> FreeSlot {
@@ -344,15 +356,15 @@ mod tests {
     fn free(batch: usize) -> FreeSlot {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(batch, [(field, Role::Image)]).unwrap());
-        Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())
+        FreeSlot::new(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())
     }
 
-    fn begin(free: FreeSlot, samples: usize, group: usize) -> Vec<SlotPart> {
-        let set = |header: &mut Header| {
+    fn begin(free: FreeSlot, samples: usize, rows_per_part: usize) -> Vec<SlotPart> {
+        let set_header = |header: &mut Header| {
             header.entries.clear();
             header.entries.extend((0..samples).map(|i| Entry { sample: i as u64, ..Entry::default() }));
         };
-        free.begin(group, set).collect()
+        free.begin(rows_per_part, set_header).collect()
     }
 
     fn fill(part: &mut SlotPart, round: u8) {

@@ -10,19 +10,19 @@ use super::fused::mul_add;
 /// the sum. Then the fraction `smoothing` is spread evenly over all classes. The result equals
 /// torchvision's MixUp on one-hot labels, followed by label smoothing. A label that is not a class
 /// contributes nothing.
-pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
+pub(crate) fn write_soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let indicator = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
     row.fill(low);
     for class in [Some(label), partner.map(|(label, _)| label)].into_iter().flatten() {
-        let Some(share) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
+        let Some(element) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
         let target = match partner {
             Some((partner_label, weight)) => {
                 indicator(partner_label, class) * (1.0 - weight) + indicator(label, class) * weight
             }
             None => indicator(label, class),
         };
-        *share = mul_add(high, target, low);
+        *element = mul_add(high, target, low);
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
             let partner = rng.chance(0.7).then(|| (label(&mut rng), rng.unit() as f32));
             let smoothing = [0.0, 0.1, 1.0, rng.unit() as f32][case % 4];
             let mut row = vec![9.0; classes];
-            soft_label(own_label, partner, smoothing, &mut row);
+            write_soft_label(own_label, partner, smoothing, &mut row);
             for (k, actual) in row.iter().enumerate() {
                 let mut share = if own_label == k as i64 { 1.0 } else { 0.0 };
                 if let Some((other, a)) = partner {

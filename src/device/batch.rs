@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use super::gpu::Gpu;
 use super::ring::{ConsumerBatch, Shared, Variant};
 use super::spec::{MAX_AXES, Spec};
-use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
+use crate::batch::{BatchInfo, COUNT_SUFFIX, Delivered, Dtype, Field, Role};
 use crate::error::Result;
 
 /// A batch in device memory. Dereferences to [`BatchInfo`](crate::BatchInfo), which provides the
@@ -94,7 +94,7 @@ impl<G: Gpu> DeviceBatch<G> {
     /// counts. Rows past the count are padding. `Patches` fields have no padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
-        let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
+        let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT_SUFFIX) == Some(name))?;
         Some(self.tensor(counts.0))
     }
 

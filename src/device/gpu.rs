@@ -1,5 +1,5 @@
 use super::spec::Spec;
-use crate::batch::{DlDevice, Largest, SlotMemory};
+use crate::batch::{DlDevice, LaunchStats, SlotMemory};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A device with streams of work, which run concurrently with the host, and events, which order the
@@ -153,5 +153,5 @@ pub struct Decode {
     pub(crate) faults: usize,
     pub(crate) count: usize,
     /// Statistics of the samples, which determine the launch sizes.
-    pub(crate) largest: Largest,
+    pub(crate) launch_stats: LaunchStats,
 }

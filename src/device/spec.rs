@@ -118,7 +118,7 @@ impl Spec {
         let has_soft_labels = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
         let first_records = delivered.len() + usize::from(has_soft_labels);
         let records_of = |image: usize| {
-            let is_role = |role: Role| role == Role::Records { of: image };
+            let is_role = |role: Role| role == Role::Records { image_span: image };
             records.iter().position(|(_, span)| is_role(span.role)).map(|index| first_records + index)
         };
         let mut arrays: Vec<Array> = Vec::with_capacity(first_records + records.len());
@@ -343,7 +343,7 @@ impl Decoding {
         let encoded = schema.encoded_span()?;
         let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
         let image = |(records, span): (usize, &Span)| {
-            let Role::Decoding { of: image } = span.role else { return None };
+            let Role::Decoding { image_span: image } = span.role else { return None };
             let array = delivered.iter().position(|(span, _)| *span == image)?;
             let [ref clip @ .., height, width, _] = schema.spans[image].field.shape[..] else { return None };
             Some(DecodedImage { array, records, frames: clip.iter().product(), height, width })
@@ -508,7 +508,7 @@ mod tests {
     fn spec(dtype: Dtype, records: bool) -> Spec {
         let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
         let label = (field("label", Dtype::I64, &[]), Role::Label);
-        let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
+        let record = (field("", Dtype::U8, &[64]), Role::Records { image_span: 0 });
         let arrays = [image, label].into_iter().chain(records.then_some(record));
         let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, needs_retouch: false };
         let soft_labels = SoftLabels { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
@@ -531,7 +531,7 @@ mod tests {
         for (batch, samples, extra) in [(1, 1, 3), (2, 1, 1), (4, 1, 0), (7, 1, 0), (64, 16, 0), (250, 62, 0)] {
             let encoded = (field("", Dtype::U8, &[3000]), Role::Encoded { blocks: 70 });
             let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
-            let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { of: 0 });
+            let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { image_span: 0 });
             let schema = Schema::new(batch, [image, records, encoded]).unwrap();
             let target =
                 Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, needs_retouch: false };
@@ -589,7 +589,7 @@ mod tests {
             full.delivered().map(|(_, array)| &*array.field.name).collect::<Vec<_>>(),
             ["image", "label", "soft_label"]
         );
-        assert!(full.index_of("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
+        assert!(full.index_of("").is_none() && full.find(Role::Records { image_span: 0 }) == Some(3));
         let image = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Image);
         let target =
             Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, needs_retouch: false };

@@ -10,7 +10,7 @@ use super::encoded;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
 use super::{FieldType, Input, PasteRole, RowMut, Tile};
-use crate::batch::{COUNT, Dtype, Field};
+use crate::batch::{COUNT_SUFFIX, Dtype, Field};
 use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
@@ -259,7 +259,7 @@ impl FieldType for Boxes {
             return Err(refuse(format!("min_size={}: expected a finite number of at least 0", self.min_size)));
         }
         let array = |suffix: &str, dtype, shape| Field { name: format!("{name}{suffix}"), dtype, shape };
-        let mut arrays = vec![array("", Dtype::F32, vec![self.max_boxes, 4]), array(COUNT, Dtype::I64, vec![])];
+        let mut arrays = vec![array("", Dtype::F32, vec![self.max_boxes, 4]), array(COUNT_SUFFIX, Dtype::I64, vec![])];
         for column in &self.columns {
             column.check().map_err(refuse)?;
             arrays.push(array(&format!(".{}", column.name), column.dtype, vec![self.max_boxes]));

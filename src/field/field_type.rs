@@ -344,9 +344,9 @@ impl<'a> RowMut<'a> {
 
     pub(super) fn count_damaged_image(&mut self) {
         let meta = self.row.meta();
-        // If the image must be decoded again, `damaged` is reset to `damaged_in_fields`, because
-        // the fields are not written a second time.
-        (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
+        // If the image must be decoded again, `damaged_images` is reset to `damaged_field_images`,
+        // because the fields are not written a second time.
+        (meta.damaged_images, meta.damaged_field_images) = (meta.damaged_images + 1, meta.damaged_field_images + 1);
     }
 
     pub(super) fn set_text(&mut self, name: &str, text: &str) {
@@ -355,10 +355,10 @@ impl<'a> RowMut<'a> {
 
     /// Sets whether the sample has a label. If the sample has no label, the error shows `advice`
     /// instead of the default text.
-    pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
+    pub(super) fn set_labeled(&mut self, has_label: bool, missing_label_cause: Option<&Arc<str>>) {
         let meta = self.row.meta();
-        meta.labeled = labeled;
-        meta.advice = advice.filter(|_| !labeled).cloned();
+        meta.has_label = has_label;
+        meta.missing_label_cause = missing_label_cause.filter(|_| !has_label).cloned();
     }
 }
 

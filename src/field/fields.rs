@@ -250,12 +250,18 @@ impl Fields {
         let unnamed_field = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.has_records) {
             image.records_span = Some(arrays.len());
-            arrays.push((unnamed_field(SampleOps::BYTES * image.image_count()), Role::Records { of: image.span }));
+            arrays.push((
+                unnamed_field(SampleOps::BYTES * image.image_count()),
+                Role::Records { image_span: image.span },
+            ));
         }
         if let Some(DecodeSpace { images, bytes, blocks }) = split.decode {
             for image in &mut self.images {
                 image.decoding_span = Some(arrays.len());
-                arrays.push((unnamed_field(DecodeOps::BYTES * image.image_count()), Role::Decoding { of: image.span }));
+                arrays.push((
+                    unnamed_field(DecodeOps::BYTES * image.image_count()),
+                    Role::Decoding { image_span: image.span },
+                ));
             }
             arrays.push((unnamed_field(images * bytes), Role::Encoded { blocks: images * blocks }));
         }
@@ -485,11 +491,12 @@ impl Fields {
     }
 
     /// Computes the launch sizes of the device's decoding kernels.
-    pub(crate) fn find_largest_images(&self, full: &mut FilledSlot) {
-        let mut largest = std::mem::take(&mut full.header_mut().largest);
-        largest.clear();
-        largest
-            .extend(self.images.iter().filter_map(|image| Some(DecodeOps::largest(full.bytes(image.decoding_span?)))));
-        full.header_mut().largest = largest;
+    pub(crate) fn compute_launch_stats(&self, full: &mut FilledSlot) {
+        let mut launch_stats = std::mem::take(&mut full.header_mut().launch_stats);
+        launch_stats.clear();
+        launch_stats.extend(
+            self.images.iter().filter_map(|image| Some(DecodeOps::launch_stats(full.bytes(image.decoding_span?)))),
+        );
+        full.header_mut().launch_stats = launch_stats;
     }
 }

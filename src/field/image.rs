@@ -7,8 +7,8 @@ use super::{FieldType, FieldWriter, Input, RowMut};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
 use crate::batch::{
-    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, FilledSlot, Layout, Normalize, Role, Row, SampleOps, SlotPart,
-    UncastImage,
+    self, BatchWriter, DecodeOps, Dtype, EncodedLocation, Field, FilledSlot, Layout, Normalize, Role, Row, SampleOps,
+    SlotPart, UncastImage,
 };
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
@@ -367,9 +367,9 @@ impl ImageField {
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (stream.len() + DecodeOps::SLACK, grid.needed_blocks());
-        let write = |target: &mut [u8], encoded: Encoded| {
+        let write = |target: &mut [u8], encoded: EncodedLocation| {
             stream.write(&mut target[..stream.len()]);
-            DecodeOps::new(grid, plan, Encoded { bytes: stream.len(), ..encoded })
+            DecodeOps::new(grid, plan, EncodedLocation { bytes: stream.len(), ..encoded })
         };
         self.store_record(reserved, write, plan, part, (index, frame))
     }
@@ -385,9 +385,9 @@ impl ImageField {
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
-        let write = |target: &mut [u8], encoded: Encoded| {
+        let write = |target: &mut [u8], encoded: EncodedLocation| {
             yuv.write(target);
-            DecodeOps::yuv(yuv, plan, encoded)
+            DecodeOps::for_yuv(yuv, plan, encoded)
         };
         self.store_record(reserved, write, plan, part, (index, frame))
     }
@@ -395,7 +395,7 @@ impl ImageField {
     fn store_record(
         &self,
         (bytes, blocks): (usize, usize),
-        write: impl FnOnce(&mut [u8], Encoded) -> Option<DecodeOps>,
+        write: impl FnOnce(&mut [u8], EncodedLocation) -> Option<DecodeOps>,
         plan: &Plan,
         part: &mut SlotPart,
         (index, frame): (usize, usize),
@@ -403,7 +403,9 @@ impl ImageField {
         let Some(decoding) = self.decoding_span else { return false };
         let Some((offset, block, target)) = part.reserve_encoded(bytes, blocks) else { return false };
         let place = index * self.image_count() + frame;
-        let Some(ops) = write(target, Encoded { place, offset, bytes, block }) else { return false };
+        let Some(ops) = write(target, EncodedLocation { image_index: place, offset, bytes, block }) else {
+            return false;
+        };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true
@@ -416,7 +418,7 @@ impl ImageField {
     pub(crate) fn encoded_row(&self, full: &mut FilledSlot, index: usize) -> Option<usize> {
         let (records, images) = (full.bytes_mut(self.decoding_span?), self.image_count());
         let mut ops = (0..images).map(|frame| DecodeOps::read(decode_record(records, index * images + frame)));
-        ops.find(DecodeOps::decodes).map(|ops| ops.place() / images)
+        ops.find(DecodeOps::decodes).map(|ops| ops.image_index() / images)
     }
 
     pub(crate) fn decodes_on_device(&self, part: &mut SlotPart, (index, frame): (usize, usize)) -> bool {
@@ -443,7 +445,7 @@ impl ImageField {
     fn clear_decoding(&self, row: &mut Row<'_>) {
         if let Some(decoding) = self.decoding_span {
             let frame = row.frame();
-            DecodeOps::nothing().write(decode_record(row.bytes(decoding), frame));
+            DecodeOps::empty().write(decode_record(row.bytes(decoding), frame));
         }
     }
 

@@ -1,7 +1,7 @@
 //! [`Label`], the class of a sample, as an integer and as a soft label.
 
 use super::{FieldType, FieldWriter, Input, RowMut};
-use crate::batch::{Dtype, Field, FilledSlot, Role, SOFT_LABEL, soft_label};
+use crate::batch::{Dtype, Field, FilledSlot, Role, SOFT_LABEL, write_soft_label};
 use crate::decode::Size;
 use crate::error::{Error, Result, guarded};
 use crate::source::{self, Source};
@@ -73,17 +73,17 @@ impl Label {
     /// samples fail, unless the loader accepts unlabeled samples.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut FilledSlot) {
         let any_has_label = |full: &FilledSlot, has: bool| {
-            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
+            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).has_label == has)
         };
         let has_labels = any_has_label(full, true);
-        full.header_mut().labeled = has_labels || self.unlabeled;
+        full.header_mut().has_labels = has_labels || self.unlabeled;
         if self.unlabeled || !has_labels || !any_has_label(full, false) {
             return;
         }
         for position in 0..full.len() {
             let id = full.header().entries[position].sample;
             let meta = full.meta_mut(position);
-            if meta.fault.is_none() && !meta.labeled {
+            if meta.fault.is_none() && !meta.has_label {
                 let cause =
                     "no label, but other samples of its batch have one; unlabeled(true) reads missing labels as -1";
                 meta.fault = Some(source::sample_error(source, id as usize, &meta.key, Error::in_source(cause)));
@@ -101,7 +101,7 @@ impl Label {
             let own_label = label(full, position);
             let partner = mixing.map(|mixing| (label(full, Mixing::partner(position, count)), mixing.weight));
             let row = &mut full.bytes_mut(rows)[position * row_bytes..][..row_bytes];
-            soft_label(own_label, partner, smoothing, bytemuck::cast_slice_mut(row));
+            write_soft_label(own_label, partner, smoothing, bytemuck::cast_slice_mut(row));
         }
     }
 }

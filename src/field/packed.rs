@@ -2,7 +2,7 @@
 
 use super::encoded;
 use super::{FieldType, Input, RowMut, Tokens};
-use crate::batch::{Dtype, ENDS, Field};
+use crate::batch::{Dtype, ENDS_SUFFIX, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
@@ -87,7 +87,7 @@ impl FieldType for Packed {
             )));
         }
         let mut arrays = tokens.describe_arrays(name, output_size)?;
-        let parts = [(".document", *length), (".position", *length), (ENDS, max_documents + 1)];
+        let parts = [(".document", *length), (".position", *length), (ENDS_SUFFIX, max_documents + 1)];
         let array = |(part, size)| Field { name: format!("{name}{part}"), dtype: Dtype::I32, shape: vec![size] };
         arrays.extend(parts.map(array));
         Ok(arrays)

@@ -12,7 +12,9 @@ use super::encoded::MAX_REUSED_BYTES;
 use super::field_type::DecodeSettings;
 use super::patch_grid::{MAX_ASPECT, Sizing};
 use super::{FieldType, FieldWriter, Image, Input, RowMut};
-use crate::batch::{BatchWriter, COUNT, CU_SEQLENS, Dtype, Field, GRID_THW, IMAGES, Layout, Normalize, Role};
+use crate::batch::{
+    BatchWriter, COUNT_SUFFIX, CU_SEQLENS_SUFFIX, Dtype, Field, GRID_THW_SUFFIX, IMAGES_SUFFIX, Layout, Normalize, Role,
+};
 use crate::decode::{Codecs, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result, resize};
 use crate::source::{Frames, Sample};
@@ -433,11 +435,11 @@ impl FieldType for Patches {
         let array = |suffix: &str, dtype, shape| Field { name: format!("{name}{suffix}"), dtype, shape };
         Ok(vec![
             array("", self.dtype, vec![patches, self.patch_values()]),
-            array(COUNT, Dtype::I64, vec![]),
-            array(GRID_THW, Dtype::I64, vec![images, 3]),
-            array(IMAGES, Dtype::I64, vec![]),
+            array(COUNT_SUFFIX, Dtype::I64, vec![]),
+            array(GRID_THW_SUFFIX, Dtype::I64, vec![images, 3]),
+            array(IMAGES_SUFFIX, Dtype::I64, vec![]),
             // The array has one more element than the batch has images.
-            array(CU_SEQLENS, Dtype::I32, vec![images + 1]),
+            array(CU_SEQLENS_SUFFIX, Dtype::I32, vec![images + 1]),
         ])
     }
 

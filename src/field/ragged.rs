@@ -3,7 +3,7 @@
 use super::encoded::{self, Encoded};
 use super::number::{Number, append_number};
 use super::{FieldType, Input, RowMut};
-use crate::batch::{COUNT, Dtype, Element, Field};
+use crate::batch::{COUNT_SUFFIX, Dtype, Element, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Shape;
@@ -120,7 +120,7 @@ impl FieldType for Ragged {
         let shape = std::iter::once(self.max_rows).chain(self.row_shape.iter().copied()).collect();
         Ok(vec![
             Field { name: name.to_owned(), dtype: self.dtype, shape },
-            Field { name: format!("{name}{COUNT}"), dtype: Dtype::I64, shape: vec![] },
+            Field { name: format!("{name}{COUNT_SUFFIX}"), dtype: Dtype::I64, shape: vec![] },
         ])
     }
 

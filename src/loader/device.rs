@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Loader;
 use super::images::ImageOptions;
 use super::open::begin_trace;
-use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots};
+use crate::batch::{BatchWriter, Dtype, FreeSlot, Layout, Normalize, Schema, Schemas};
 use crate::device::{ConsumerBatch, DeviceBatch, Gpu, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
@@ -72,7 +72,7 @@ impl Loader {
             staging_bytes: device.staging_buffers * device.staging_bytes,
             ..memory
         };
-        let slots = (0..slots).map(|_| Ok(Slots::make(&config.schemas, gpu.slot(slot_bytes)?)));
+        let slots = (0..slots).map(|_| Ok(FreeSlot::new(&config.schemas, gpu.slot(slot_bytes)?)));
         let slots = slots.collect::<Result<Vec<_>>>()?;
         let trace = config.trace.take();
         let engine = Engine::to_device(config, slots)?;

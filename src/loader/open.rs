@@ -13,7 +13,7 @@ use super::images::ImageOptions;
 use super::memory::{Demand, MemoryBound, host_memory, max_slots_bytes};
 use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
-use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
+use crate::batch::{Field, FreeSlot, HostBatch, Role, Schemas};
 use crate::decode::DecodedCache;
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, EngineConfig, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan,
@@ -60,7 +60,7 @@ impl Loader {
         let mut config = loader.open(field_types, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(config.schemas.bytes(), config.shared.memory.slots, pinned, config.shared.schedule.rank())?;
-        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&config.schemas, memory)).collect();
+        let slots: Vec<_> = memory.into_iter().map(|memory| FreeSlot::new(&config.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * config.schemas.bytes();
         config.shared.memory.pinned_bytes = pinned_bytes;
         let trace = config.trace.take();
@@ -505,7 +505,7 @@ mod tests {
             (field, span.role)
         });
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
-        let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
+        let slot = FreeSlot::new(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cutmix_area: None });
         let full = fill_slot(&config.shared, slot, 4, mixing, DeviceImages::None).0;
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
@@ -565,7 +565,7 @@ mod tests {
         let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let field_types = loader.fields().unwrap();
         let config = loader.open(field_types, format, split, |_, _| 0).unwrap();
-        let slot = |_| Slots::make(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());
+        let slot = |_| FreeSlot::new(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());
         let slots = (0..config.shared.memory.slots).map(slot).collect();
         let engine =
             Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(FailingKeeper::default()))))).unwrap();

@@ -388,10 +388,10 @@ impl Recipe {
         part: &mut SlotPart,
         row: usize,
     ) -> Result<()> {
-        let (entry, previous_damage) = (part.header().entries[row], part.meta(row).damaged);
+        let (entry, previous_damage) = (part.header().entries[row], part.meta(row).damaged_images);
         let scope = (self.rng(&entry), self.decode_settings());
         guarded(|| field.write(sample, context, scope, part, row))?;
-        if part.meta(row).damaged > previous_damage {
+        if part.meta(row).damaged_images > previous_damage {
             let error = || Error::decode(format!("an image of field {:?} is damaged", field.name));
             self.damage_log.note(entry.sample, || self.sample_error(entry.sample, sample.key(), error()));
         }
@@ -503,6 +503,6 @@ fn replace_failed_samples(full: &mut FilledSlot) {
         meta.replace_texts(&texts);
         // If the device cannot decode the donor (the sample that was copied), a second donor may
         // replace the copy. Record the index of the sample that failed first.
-        meta.replaced.get_or_insert(failed_entry.sample);
+        meta.replaced_sample.get_or_insert(failed_entry.sample);
     }
 }

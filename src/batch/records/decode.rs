@@ -2,7 +2,7 @@
 
 #[cfg(feature = "video")]
 use super::YuvRegion;
-use crate::batch::Largest;
+use crate::batch::LaunchStats;
 #[cfg(any(feature = "video", test))]
 use crate::decode::Size;
 use crate::decode::{Grid, Rect};
@@ -36,8 +36,8 @@ record! {
     /// are copied to the device together with the batch. If a record is all zeros, the host writes
     /// the image, and the kernels skip it.
     pub struct DecodeOps align 16 {
-        /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
-        /// image.
+        /// Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip
+        /// the image.
         kind: u32,
         /// Number of segments into which restart markers divide the data of a JPEG; 0 for a video
         /// frame.
@@ -103,9 +103,9 @@ record! {
 
 /// Location of an image's data in the arena, the buffer for the encoded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedLocation {
     /// Index of the image in the batch: the row, or for a clip `row * frame count + frame`.
-    pub(crate) place: usize,
+    pub(crate) image_index: usize,
     /// Offset in bytes, a multiple of 16.
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
@@ -182,9 +182,9 @@ impl DecodeOps {
     pub(crate) fn supports(plan: &Plan) -> bool {
         let Some((across, down)) = plan.source_spans() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
-        let border = plan.border == Border::Constant || plan.target.size() == plan.output;
+        let is_border_supported = plan.border == Border::Constant || plan.target.size() == plan.output;
         plan.target.is_within(plan.output)
-            && border
+            && is_border_supported
             && plan.interpolation == Interpolation::Bilinear
             && plan.antialias
             && plan.region.width <= Self::MAX_COLUMNS
@@ -195,7 +195,7 @@ impl DecodeOps {
     /// Creates a record that decodes the image described by `grid` and resizes it according to
     /// `plan`, which the kernels must [support](DecodeOps::supports). Returns `None` if an offset
     /// of the image's data or coefficients does not fit in 32 bits.
-    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
+    pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: EncodedLocation) -> Option<Self> {
         let mut ops = DecodeOps {
             kind: Self::JPEG,
             segments: grid.segment_count,
@@ -210,7 +210,7 @@ impl DecodeOps {
             tables: grid.huffman_table_count,
             longest: grid.max_segment_bytes,
             turned: grid.orientation_flags,
-            ..Self::resize(plan, grid.region_origin, encoded, grid.needed_blocks())?
+            ..Self::new_resize(plan, grid.region_origin, encoded, grid.needed_blocks())?
         };
         for (i, component) in grid.components().iter().enumerate() {
             ops.parts[i] = Component {
@@ -232,13 +232,13 @@ impl DecodeOps {
     /// `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns `None` if an
     /// offset does not fit in 32 bits.
     #[cfg(feature = "video")]
-    pub(crate) fn yuv(yuv: &YuvRegion<'_>, plan: &Plan, encoded: Encoded) -> Option<Self> {
+    pub(crate) fn for_yuv(yuv: &YuvRegion<'_>, plan: &Plan, encoded: EncodedLocation) -> Option<Self> {
         Some(DecodeOps {
             kind: Self::YUV,
             color: 2,
             count: 3,
-            turned: yuv.turned(),
-            ..Self::resize(plan, yuv.corner(), encoded, Self::rgb_blocks(plan.region.size()))?
+            turned: yuv.orientation_flags(),
+            ..Self::new_resize(plan, yuv.corner(), encoded, Self::rgb_blocks(plan.region.size()))?
         })
     }
 
@@ -253,8 +253,8 @@ impl DecodeOps {
     /// Creates a record with instructions for the resize, but not for decoding. `corner` is the
     /// upper left corner (column, row) of `region`, and `blocks` the number of blocks of
     /// coefficients. Returns `None` if an offset does not fit in 32 bits.
-    fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
-        let Encoded { place, offset, bytes, block } = encoded;
+    fn new_resize(plan: &Plan, corner: (u32, u32), encoded: EncodedLocation, blocks: usize) -> Option<Self> {
+        let EncodedLocation { image_index, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;
         u32::try_from(block.checked_add(blocks)?).ok()?;
         let (across, down) = plan.source_spans().unwrap_or_default();
@@ -262,7 +262,7 @@ impl DecodeOps {
             at: offset as u32,
             bytes: bytes as u32,
             block: block as u32,
-            place: place as u32,
+            place: image_index as u32,
             kept: blocks as u32,
             region: Rect { x: corner.0, y: corner.1, ..plan.region },
             shown: plan.image_area(),
@@ -271,11 +271,11 @@ impl DecodeOps {
             fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
             across: across.into(),
             down: down.into(),
-            ..Self::nothing()
+            ..Self::empty()
         })
     }
 
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Self::read_words(&[0; Self::WORDS])
     }
 
@@ -312,11 +312,11 @@ impl DecodeOps {
         self.kept as usize
     }
 
-    pub(crate) fn blocks_end(&self) -> usize {
+    pub(crate) fn end_block(&self) -> usize {
         self.block as usize + self.kept as usize
     }
 
-    pub(crate) fn place(&self) -> usize {
+    pub(crate) fn image_index(&self) -> usize {
         self.place as usize
     }
 
@@ -330,22 +330,21 @@ impl DecodeOps {
 
     /// Returns the statistics that determine the launch sizes of the kernels, or `None` if no
     /// record decodes an image. `records` contains the records of a batch.
-    pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
+    pub(crate) fn launch_stats(records: &[u8]) -> Option<LaunchStats> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
-        records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
-            let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } =
-                largest.unwrap_or_default();
+        records.filter(|(_, ops)| ops.decodes()).fold(None, |stats: Option<LaunchStats>, (image_index, ops)| {
+            let stats = stats.unwrap_or_default();
             let if_large = |size: u32, min_size: usize| if size as usize >= min_size { size as usize } else { 0 };
-            Some(Largest {
-                segments: segments.max(ops.segments()),
-                longest: longest.max(ops.longest()),
-                columns: columns.max(ops.columns()),
-                blocks: blocks.max(ops.blocks_end()),
-                large_bytes: large_bytes
+            Some(LaunchStats {
+                max_segments: stats.max_segments.max(ops.segments()),
+                max_segment_bytes: stats.max_segment_bytes.max(ops.longest()),
+                max_columns: stats.max_columns.max(ops.columns()),
+                end_block: stats.end_block.max(ops.end_block()),
+                large_bytes: stats.large_bytes
                     + if_large(if ops.kind == Self::JPEG { ops.bytes } else { 0 }, Self::LARGE_BYTES),
-                large_blocks: large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
-                turned: turned || ops.is_turned(),
-                copied: copied || ops.place() != place,
+                large_blocks: stats.large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
+                has_turned: stats.has_turned || ops.is_turned(),
+                has_copies: stats.has_copies || ops.image_index() != image_index,
             })
         })
     }
@@ -363,8 +362,9 @@ mod tests {
         let (size, mut stream) = (Size::new(8, 8), Bitstream::default());
         let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
-        let record =
-            |offset, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, offset, bytes: stream.len(), block });
+        let record = |offset, block| {
+            DecodeOps::new(&grid, &plan, EncodedLocation { image_index: 0, offset, bytes: stream.len(), block })
+        };
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
@@ -390,17 +390,17 @@ mod tests {
         let records = |places: &[u32]| -> Vec<u8> {
             let record = |&place: &u32| {
                 let mut bytes = [0; DecodeOps::BYTES];
-                DecodeOps { kind: 1, place, ..DecodeOps::nothing() }.write(&mut bytes);
+                DecodeOps { kind: 1, place, ..DecodeOps::empty() }.write(&mut bytes);
                 bytes
             };
             places.iter().flat_map(record).collect()
         };
-        assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
-        assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
-        assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
+        assert!(!DecodeOps::launch_stats(&records(&[0, 1, 2])).unwrap().has_copies);
+        assert!(DecodeOps::launch_stats(&records(&[0, 1, 0])).unwrap().has_copies);
+        assert!(DecodeOps::launch_stats(&records(&[1, 1])).unwrap().has_copies);
         let mut records_of_batch = records(&[0]);
         records_of_batch.extend([0; DecodeOps::BYTES]);
         records_of_batch.extend(records(&[2]));
-        assert!(!DecodeOps::largest(&records_of_batch).unwrap().copied);
+        assert!(!DecodeOps::launch_stats(&records_of_batch).unwrap().has_copies);
     }
 }

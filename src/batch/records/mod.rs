@@ -9,7 +9,7 @@ mod yuv;
 #[cfg(all(test, feature = "_device"))]
 pub(crate) use decode::Component;
 pub use decode::DecodeOps;
-pub(crate) use decode::Encoded;
+pub(crate) use decode::EncodedLocation;
 pub use sample::SampleOps;
 #[cfg(all(test, feature = "_device"))]
 pub(crate) use yuv::YuvHead;

@@ -67,7 +67,7 @@ mod region {
         chroma: (Range<usize>, Range<usize>),
         /// Column and row of the region, relative to the first copied luma sample.
         corner: (u32, u32),
-        turned: u32,
+        orientation_flags: u32,
         bytes: usize,
     }
 
@@ -82,22 +82,22 @@ mod region {
             let (left, top) = (area.x >> x_shift << x_shift, area.y >> y_shift << y_shift);
             let (columns, rows) =
                 (left as usize..(area.x + area.width) as usize, top as usize..(area.y + area.height) as usize);
-            let sample = match planes.planes[0] {
+            let sample_bytes = match planes.planes[0] {
                 Plane::Bits8(..) => 1,
                 Plane::Bits16(..) => 2,
             };
             let luma = YuvHead::WORDS * 4;
-            let luma_stride = columns.len() * sample;
+            let luma_stride = columns.len() * sample_bytes;
             let halved = |range: &Range<usize>, shift: u32| range.start >> shift..range.end.div_ceil(1 << shift);
             let (chroma_columns, chroma_rows) = (halved(&columns, x_shift), halved(&rows, y_shift));
             let chroma_width = chroma_columns.len();
             let chroma = luma + luma_stride * rows.len();
-            let plane_bytes = chroma_width * chroma_rows.len() * sample;
+            let plane_bytes = chroma_width * chroma_rows.len() * sample_bytes;
             let (cb, cr, step, chroma_stride) = match planes.layout {
                 // All weights of chroma are 0, so any samples will do.
-                Layout::Gray => (luma, luma, sample, luma_stride),
-                Layout::Nv12 => (chroma, chroma + sample, 2 * sample, 2 * chroma_width * sample),
-                _ => (chroma, chroma + plane_bytes, sample, chroma_width * sample),
+                Layout::Gray => (luma, luma, sample_bytes, luma_stride),
+                Layout::Nv12 => (chroma, chroma + sample_bytes, 2 * sample_bytes, 2 * chroma_width * sample_bytes),
+                _ => (chroma, chroma + plane_bytes, sample_bytes, chroma_width * sample_bytes),
             };
             let bytes = if shifts.is_some() { chroma + 2 * plane_bytes } else { chroma };
             u32::try_from(bytes).ok()?;
@@ -109,7 +109,7 @@ mod region {
                 green_cr: weights.green_v as u32,
                 green_cb: weights.green_u as u32,
                 blue_cb: weights.blue_u as u32,
-                sample_bytes: sample as u32,
+                sample_bytes: sample_bytes as u32,
                 luma_stride: luma_stride as u32,
                 luma: luma as u32,
                 cb: cb as u32,
@@ -120,16 +120,17 @@ mod region {
                 chroma_y: y_shift,
             };
             let corner = (area.x - left, area.y - top);
-            let (chroma, turned) = ((chroma_columns, chroma_rows), OrientationFlags::from_orientation(orientation));
-            Some(YuvRegion { planes, columns, rows, head, chroma, corner, turned, bytes })
+            let (chroma, orientation_flags) =
+                ((chroma_columns, chroma_rows), OrientationFlags::from_orientation(orientation));
+            Some(YuvRegion { planes, columns, rows, head, chroma, corner, orientation_flags, bytes })
         }
 
         pub(crate) fn corner(&self) -> (u32, u32) {
             self.corner
         }
 
-        pub(crate) fn turned(&self) -> u32 {
-            self.turned
+        pub(crate) fn orientation_flags(&self) -> u32 {
+            self.orientation_flags
         }
 
         pub(crate) fn len(&self) -> usize {
@@ -143,13 +144,13 @@ mod region {
             for (out, word) in head.as_chunks_mut().0.iter_mut().zip(words) {
                 *out = word.to_le_bytes();
             }
-            let sample = self.head.sample_bytes as usize;
+            let sample_bytes = self.head.sample_bytes as usize;
             let (chroma_columns, chroma_rows) = self.chroma.clone();
             let mut rest = samples;
             let mut copy = |plane: usize, columns: Range<usize>, rows: Range<usize>| {
-                let (to, after) = std::mem::take(&mut rest).split_at_mut(columns.len() * rows.len() * sample);
+                let (to, after) = std::mem::take(&mut rest).split_at_mut(columns.len() * rows.len() * sample_bytes);
                 rest = after;
-                for (row, out) in rows.zip(to.chunks_exact_mut(columns.len() * sample)) {
+                for (row, out) in rows.zip(to.chunks_exact_mut(columns.len() * sample_bytes)) {
                     match self.planes.planes[plane] {
                         Plane::Bits8(samples, stride) => out.copy_from_slice(&samples[row * stride..][columns.clone()]),
                         Plane::Bits16(samples, stride) => {

@@ -10,7 +10,7 @@
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
     __m128i as Bytes, __m256 as Floats, _mm_cvtsi128_si64 as lower, _mm256_add_ps as add, _mm256_fmadd_ps as mul_add,
-    _mm256_mul_ps as mul, _mm256_set1_ps as repeated,
+    _mm256_mul_ps as mul, _mm256_set1_ps as splat,
 };
 
 super::lanes::lanes!(
@@ -20,7 +20,7 @@ super::lanes::lanes!(
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn floats([a, b, c, d, e, f, g, h]: [f32; 8]) -> Floats {
+fn from_array([a, b, c, d, e, f, g, h]: [f32; 8]) -> Floats {
     _mm256_setr_ps(a, b, c, d, e, f, g, h)
 }
 
@@ -39,10 +39,11 @@ fn widen(bytes: i64) -> Floats {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
-    // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `take` returns the shuffle that
-    // moves vector `v`'s bytes of channel `c` to their final positions and sets the other bytes to
+    // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `channel_shuffle` returns the
+    // shuffle that moves vector `v`'s bytes of channel `c` to their final positions and sets the
+    // other bytes to
     // 0. The bitwise OR of the three results is the channel.
-    const fn take(c: usize, v: usize) -> [u8; 16] {
+    const fn channel_shuffle(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
         while i < 16 {
@@ -53,14 +54,14 @@ fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
         }
         mask
     }
-    const TAKE: [[[u8; 16]; 3]; 3] = [
-        [take(0, 0), take(0, 1), take(0, 2)],
-        [take(1, 0), take(1, 1), take(1, 2)],
-        [take(2, 0), take(2, 1), take(2, 2)],
+    const CHANNEL_SHUFFLES: [[[u8; 16]; 3]; 3] = [
+        [channel_shuffle(0, 0), channel_shuffle(0, 1), channel_shuffle(0, 2)],
+        [channel_shuffle(1, 0), channel_shuffle(1, 1), channel_shuffle(1, 2)],
+        [channel_shuffle(2, 0), channel_shuffle(2, 1), channel_shuffle(2, 2)],
     ];
-    let parts = pixels.as_chunks::<16>().0;
-    let [a, b, c] = [load16(&parts[0]), load16(&parts[1]), load16(&parts[2])];
-    TAKE.map(|[x, y, z]| {
+    let vectors = pixels.as_chunks::<16>().0;
+    let [a, b, c] = [load16(&vectors[0]), load16(&vectors[1]), load16(&vectors[2])];
+    CHANNEL_SHUFFLES.map(|[x, y, z]| {
         let (x, y) = (_mm_shuffle_epi8(a, load16(&x)), _mm_shuffle_epi8(b, load16(&y)));
         _mm_or_si128(_mm_or_si128(x, y), _mm_shuffle_epi8(c, load16(&z)))
     })
@@ -84,8 +85,8 @@ fn store16(value: Bytes, out: &mut [u8]) {
 /// Stores eight elements. For `u8`, the values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
-    match KIND {
+fn store<const ELEMENT: u8>(value: Floats, out: &mut [u8]) {
+    match ELEMENT {
         F32 => {
             let out = &mut out[..32];
             // SAFETY: the slice has 32 bytes (invariant 2).

@@ -4,7 +4,7 @@ use crate::batch::Layout;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
-    pub(super) kind: Kind,
+    pub(super) element_type: ElementType,
     pub(super) layout: Layout,
     pub(super) scale: [f32; 3],
     pub(super) bias: [f32; 3],
@@ -12,24 +12,24 @@ pub(super) struct Cast {
 
 impl Cast {
     pub(super) fn is_copy(&self) -> bool {
-        self.kind == Kind::U8 && self.layout == Layout::Nhwc
+        self.element_type == ElementType::U8 && self.layout == Layout::Nhwc
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ElementType {
     U8,
     F32,
     F16,
     Bf16,
 }
 
-impl Kind {
+impl ElementType {
     pub(super) fn bytes(self) -> usize {
         match self {
-            Kind::U8 => 1,
-            Kind::F32 => 4,
-            Kind::F16 | Kind::Bf16 => 2,
+            ElementType::U8 => 1,
+            ElementType::F32 => 4,
+            ElementType::F16 | ElementType::Bf16 => 2,
         }
     }
 
@@ -37,10 +37,10 @@ impl Kind {
     /// to 255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
-            Kind::U8 => value.round() as u8 as u32,
-            Kind::F32 => value.to_bits(),
-            Kind::F16 => half::f16::from_f32(value).to_bits().into(),
-            Kind::Bf16 => half::bf16::from_f32(value).to_bits().into(),
+            ElementType::U8 => value.round() as u8 as u32,
+            ElementType::F32 => value.to_bits(),
+            ElementType::F16 => half::f16::from_f32(value).to_bits().into(),
+            ElementType::Bf16 => half::bf16::from_f32(value).to_bits().into(),
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
 /// the number of pixels that were written. The remaining pixels do not fill a step. If `blend` is
 /// set, blends the pixels with a second image. Otherwise, writes nothing if [`Cast::is_copy`] is
 /// true. The caller must have checked the lengths.
-pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
+pub(super) type VectorWriter = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {

@@ -7,18 +7,18 @@
 //! 1. Functions marked `target_feature` run only through `choose`, which checks that the CPU
 //!    supports the features.
 
-use super::cast::Kind;
+use super::cast::ElementType;
 
 /// Number of pixels per step. 16 pixels are three vectors of 16 bytes.
 pub(super) const STEP: usize = 16;
 
-pub(super) const U8: u8 = Kind::U8 as u8;
-pub(super) const F32: u8 = Kind::F32 as u8;
-pub(super) const F16: u8 = Kind::F16 as u8;
-pub(super) const BF16: u8 = Kind::Bf16 as u8;
+pub(super) const U8: u8 = ElementType::U8 as u8;
+pub(super) const F32: u8 = ElementType::F32 as u8;
+pub(super) const F16: u8 = ElementType::F16 as u8;
+pub(super) const BF16: u8 = ElementType::Bf16 as u8;
 
-pub(super) const fn width(kind: u8) -> usize {
-    match kind {
+pub(super) const fn element_bytes(element_type: u8) -> usize {
+    match element_type {
         U8 => 1,
         F32 => 4,
         _ => 2,
@@ -30,14 +30,14 @@ pub(super) const fn width(kind: u8) -> usize {
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
-    ($features:literal, $able:expr) => {
-        use super::cast::{Blend, Cast, Kind, Vector};
-        use super::lanes::{BELOW_HALF, BF16, F16, F32, STEP, U8, width};
+    ($features:literal, $is_supported:expr) => {
+        use super::cast::{Blend, Cast, ElementType, VectorWriter};
+        use super::lanes::{BELOW_HALF, BF16, F16, F32, STEP, U8, element_bytes};
         use crate::batch::Layout;
 
-        pub(super) fn choose() -> Option<Vector> {
+        pub(super) fn choose() -> Option<VectorWriter> {
             // SAFETY: invariant 1; the features were just detected.
-            $able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
+            $is_supported.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
         }
 
         #[target_feature(enable = $features)]
@@ -45,8 +45,10 @@ macro_rules! lanes {
             let pixels = image.as_chunks::<{ 3 * STEP }>().0;
             match blend {
                 None if cast.is_copy() => return 0,
-                None => run::<false>(cast, pixels, pixels, 1.0, dst),
-                Some(Blend { partner, weight }) => run::<true>(cast, pixels, partner.as_chunks().0, weight, dst),
+                None => write_pixels::<false>(cast, pixels, pixels, 1.0, dst),
+                Some(Blend { partner, weight }) => {
+                    write_pixels::<true>(cast, pixels, partner.as_chunks().0, weight, dst)
+                }
             }
             pixels.len() * STEP
         }
@@ -54,50 +56,52 @@ macro_rules! lanes {
         /// Writes `pixels`. With `MIX`, each output value is `weight` times the value in `pixels`
         /// plus `1 - weight` times the value in `partners`, the pixels of a second image.
         #[target_feature(enable = $features)]
-        fn run<const MIX: bool>(
+        fn write_pixels<const MIX: bool>(
             cast: &Cast,
             pixels: &[[u8; 3 * STEP]],
             partners: &[[u8; 3 * STEP]],
             weight: f32,
             dst: &mut [u8],
         ) {
-            match (cast.layout, cast.kind) {
-                (Layout::Nhwc, Kind::U8) => interleaved::<U8, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nhwc, Kind::F32) => interleaved::<F32, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nhwc, Kind::F16) => interleaved::<F16, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nchw, Kind::U8) => planar::<U8, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nchw, Kind::F32) => planar::<F32, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nchw, Kind::F16) => planar::<F16, MIX>(cast, pixels, partners, weight, dst),
-                (Layout::Nchw, Kind::Bf16) => planar::<BF16, MIX>(cast, pixels, partners, weight, dst),
+            match (cast.layout, cast.element_type) {
+                (Layout::Nhwc, ElementType::U8) => write_interleaved::<U8, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, ElementType::F32) => write_interleaved::<F32, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, ElementType::F16) => write_interleaved::<F16, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, ElementType::Bf16) => {
+                    write_interleaved::<BF16, MIX>(cast, pixels, partners, weight, dst)
+                }
+                (Layout::Nchw, ElementType::U8) => write_planar::<U8, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, ElementType::F32) => write_planar::<F32, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, ElementType::F16) => write_planar::<F16, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, ElementType::Bf16) => write_planar::<BF16, MIX>(cast, pixels, partners, weight, dst),
             }
         }
 
         /// Writes (H, W, C) output, in which scales and biases repeat every three vectors.
         #[target_feature(enable = $features)]
-        fn interleaved<const KIND: u8, const MIX: bool>(
+        fn write_interleaved<const ELEMENT: u8, const MIX: bool>(
             cast: &Cast,
             pixels: &[[u8; 3 * STEP]],
             partners: &[[u8; 3 * STEP]],
             weight: f32,
             dst: &mut [u8],
         ) {
-            let around = |v: &[f32; 3], first: usize| floats(std::array::from_fn(|lane| v[(first + lane) % 3]));
+            let around = |v: &[f32; 3], first: usize| from_array(std::array::from_fn(|lane| v[(first + lane) % 3]));
             let scale = [around(&cast.scale, 0), around(&cast.scale, 8), around(&cast.scale, 16)];
             let bias = [around(&cast.bias, 0), around(&cast.bias, 8), around(&cast.bias, 16)];
-            let images = pixels.iter().zip(partners).zip(dst.chunks_exact_mut(3 * STEP * width(KIND)));
+            let images = pixels.iter().zip(partners).zip(dst.chunks_exact_mut(3 * STEP * element_bytes(ELEMENT)));
             for ((own, partner), to) in images {
                 let (own, partner) = (own.as_chunks::<8>().0, partner.as_chunks::<8>().0);
-                for (i, to) in to.chunks_exact_mut(8 * width(KIND)).enumerate() {
+                for (i, to) in to.chunks_exact_mut(8 * element_bytes(ELEMENT)).enumerate() {
                     let pair = [own[i], partner[i]].map(i64::from_le_bytes);
-                    store::<KIND>(value::<MIX>(pair, scale[i % 3], bias[i % 3], weight), to);
+                    store::<ELEMENT>(value::<MIX>(pair, scale[i % 3], bias[i % 3], weight), to);
                 }
             }
         }
 
         /// Writes (C, H, W) output. Each step splits 16 pixels into three channels.
         #[target_feature(enable = $features)]
-        fn planar<const KIND: u8, const MIX: bool>(
+        fn write_planar<const ELEMENT: u8, const MIX: bool>(
             cast: &Cast,
             pixels: &[[u8; 3 * STEP]],
             partners: &[[u8; 3 * STEP]],
@@ -107,23 +111,23 @@ macro_rules! lanes {
             let plane = dst.len() / 3;
             let (red, rest) = dst.split_at_mut(plane);
             let (green, blue) = rest.split_at_mut(plane);
-            let step = STEP * width(KIND);
+            let step = STEP * element_bytes(ELEMENT);
             let planes = red.chunks_exact_mut(step).zip(green.chunks_exact_mut(step)).zip(blue.chunks_exact_mut(step));
-            let scale = cast.scale.map(|v| repeated(v));
-            let bias = cast.bias.map(|v| repeated(v));
+            let scale = cast.scale.map(|v| splat(v));
+            let bias = cast.bias.map(|v| splat(v));
             for ((own, partner), ((red, green), blue)) in pixels.iter().zip(partners).zip(planes) {
                 let first = deinterleave(own);
                 let partner = if MIX { deinterleave(partner) } else { first };
                 for (c, to) in [red, green, blue].into_iter().enumerate() {
-                    if KIND == U8 && !MIX {
+                    if ELEMENT == U8 && !MIX {
                         store16(first[c], to);
                         continue;
                     }
                     let (low, high) = to.split_at_mut(step / 2);
                     let pair = [first[c], partner[c]];
                     let (lower, upper) = (pair.map(|v| lower(v)), pair.map(|v| upper(v)));
-                    store::<KIND>(value::<MIX>(lower, scale[c], bias[c], weight), low);
-                    store::<KIND>(value::<MIX>(upper, scale[c], bias[c], weight), high);
+                    store::<ELEMENT>(value::<MIX>(lower, scale[c], bias[c], weight), low);
+                    store::<ELEMENT>(value::<MIX>(upper, scale[c], bias[c], weight), high);
                 }
             }
         }
@@ -137,7 +141,7 @@ macro_rules! lanes {
             }
             let partner = mul_add(widen(partner), scale, bias);
             // The device rounds both products and the sum, so do not use a fused multiply-add.
-            let (a, b) = (repeated(weight), repeated(1.0 - weight));
+            let (a, b) = (splat(weight), splat(1.0 - weight));
             add(mul(partner, b), mul(first, a))
         }
     };

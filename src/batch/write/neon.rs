@@ -14,14 +14,14 @@ super::lanes::lanes!("neon", is_aarch64_feature_detected!("neon"));
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn floats(v: [f32; 8]) -> Floats {
+fn from_array(v: [f32; 8]) -> Floats {
     // SAFETY: the array has 32 bytes (invariant 2).
     unsafe { vld1q_f32_x2(v.as_ptr()) }
 }
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn repeated(v: f32) -> Floats {
+fn splat(v: f32) -> Floats {
     float32x4x2_t(vdupq_n_f32(v), vdupq_n_f32(v))
 }
 
@@ -80,14 +80,14 @@ fn store16(value: Bytes, out: &mut [u8]) {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
-    match KIND {
+fn store<const ELEMENT: u8>(value: Floats, out: &mut [u8]) {
+    match ELEMENT {
         F32 => {
             store16(vreinterpretq_u8_f32(value.0), out);
             store16(vreinterpretq_u8_f32(value.1), &mut out[16..]);
         }
         U8 => {
-            let sum = add(value, repeated(BELOW_HALF));
+            let sum = add(value, splat(BELOW_HALF));
             let (low, high) = (vcvtq_u32_f32(sum.0), vcvtq_u32_f32(sum.1));
             let bytes = vmovn_u16(vmovn_high_u32(vmovn_u32(low), high));
             out[..8].copy_from_slice(&vget_lane_u64::<0>(vreinterpret_u64_u8(bytes)).to_le_bytes());

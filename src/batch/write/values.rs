@@ -37,18 +37,18 @@ impl BatchWriter {
 
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
     pub(crate) fn apply_effects(&self, effects: &[AnyValueEffect], image: &mut [u8]) -> Result<()> {
-        self.check("the output row for an image", image.len(), self.image_bytes())?;
+        self.check_len("the output row for an image", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
-            for (x, y) in pixels_of(effect.area()) {
+            for (x, y) in pixels_in(effect.area()) {
                 // Writing rounds, so the first effect on a pixel applies all effects at once.
                 if effects[..index].iter().any(|earlier| earlier.covers(x, y)) {
                     continue;
                 }
                 let index = y as usize * self.size.width as usize + x as usize;
-                let value = AnyValueEffect::run_all(effects, x, y, self.normalized(image, index));
+                let value = AnyValueEffect::run_all(effects, x, y, self.normalize_pixel(image, index));
                 let pixel = &mut image[index * self.channels..][..self.channels];
-                pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.kind.bits(value) as u8);
+                pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.element_type.bits(value) as u8);
             }
         }
         Ok(())
@@ -61,9 +61,9 @@ impl BatchWriter {
         mixing: &Mixing,
         dst: &mut [u8],
     ) -> Result<()> {
-        self.check("an image", original.pixels.len(), self.image_bytes())?;
-        self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
-        self.check("the output row for an image", dst.len(), self.sample_bytes())?;
+        self.check_len("an image", original.pixels.len(), self.image_bytes())?;
+        self.check_len("a partner image", partner.pixels.len(), self.image_bytes())?;
+        self.check_len("the output row for an image", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cutmix_area {
             self.check_rect("the CutMix rectangle", rect)?;
@@ -79,7 +79,7 @@ impl BatchWriter {
         let vectorized_pixels = self.vector.map_or(0, |vector| vector(&self.cast, original.pixels, Some(blend), dst));
         let remaining_pixels = vectorized_pixels..self.size.area() as usize;
         self.write_values(remaining_pixels, dst, |index| {
-            mix(self.normalized(original.pixels, index), self.normalized(partner.pixels, index))
+            mix(self.normalize_pixel(original.pixels, index), self.normalize_pixel(partner.pixels, index))
         });
         for effect in original.effects.iter().chain(partner.effects) {
             self.write_rect(effect.area(), dst, |index| mix(self.value(original, index), self.value(partner, index)));
@@ -93,9 +93,9 @@ impl BatchWriter {
 
     /// Returns the values of a pixel before any effects. If the image has one channel, the three
     /// values are the same pixel, normalized like red, green and blue. Only the first is written.
-    fn normalized(&self, pixels: &[u8], index: usize) -> [f32; 3] {
+    fn normalize_pixel(&self, pixels: &[u8], index: usize) -> [f32; 3] {
         let pixel = &pixels[index * self.channels..][..self.channels];
-        std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
+        std::array::from_fn(|c| self.normalized_values[c][usize::from(pixel[c % self.channels])])
     }
 
     /// Returns the unrounded values after the image's effects.
@@ -105,7 +105,7 @@ impl BatchWriter {
             image.effects,
             (index % width) as u32,
             (index / width) as u32,
-            self.normalized(image.pixels, index),
+            self.normalize_pixel(image.pixels, index),
         )
     }
 
@@ -118,7 +118,7 @@ impl BatchWriter {
     }
 
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
-        match self.cast.kind.bytes() {
+        match self.cast.element_type.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
             2 => self.write_values_as::<2>(pixels, dst, value),
             _ => self.write_values_as::<4>(pixels, dst, value),
@@ -128,7 +128,7 @@ impl BatchWriter {
     fn write_values_as<const B: usize>(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
-        let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
+        let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.element_type.bits(value)));
         // Neighbors often have the same value, for example in an erased rectangle.
         let mut cached = ([0.0; 3], cast([0.0; 3]));
         for index in pixels {
@@ -147,7 +147,7 @@ impl BatchWriter {
     }
 }
 
-fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
+fn pixels_in(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
     (rect.y..rect.y + rect.height).flat_map(move |y| (rect.x..rect.x + rect.width).map(move |x| (x, y)))
 }
 
@@ -264,7 +264,7 @@ mod tests {
                 assert!(plain == erased, "in place");
                 plain.copy_from_slice(&image);
             }
-            let expected = [0.0, -1.5, 300.0].map(|v| writer.cast.kind.bits(v).to_le_bytes());
+            let expected = [0.0, -1.5, 300.0].map(|v| writer.cast.element_type.bits(v).to_le_bytes());
             let b = dtype.bytes();
             for i in 0..420 {
                 let (pixel, c) = if layout == Layout::Nhwc { (i / 3, i % 3) } else { (i % 140, i / 140) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::cast::{Cast, Kind, Vector, element};
+use super::cast::{Cast, ElementType, VectorWriter, element};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 use crate::batch::fused::mul_add;
@@ -20,11 +20,11 @@ pub struct BatchWriter {
     pub(super) channels: usize,
     pub(super) cast: Cast,
     /// The normalized value of each pixel value, per channel. With `U8`, the pixel value itself.
-    pub(super) values: Arc<[[f32; 256]; 3]>,
+    pub(super) normalized_values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
-    table: Arc<[[u32; 256]; 3]>,
+    element_bits: Arc<[[u32; 256]; 3]>,
     /// `None` if there is no SIMD code for this CPU, or if the images have one channel.
-    pub(super) vector: Option<Vector>,
+    pub(super) vector: Option<VectorWriter>,
 }
 
 impl BatchWriter {
@@ -35,11 +35,11 @@ impl BatchWriter {
     /// `U8`, `F32`, `F16` or `Bf16`.
     pub fn new(size: Size, dtype: Dtype, layout: Layout, normalize: Normalize) -> Result<Self> {
         normalize.check()?;
-        let kind = match dtype {
-            Dtype::U8 => Kind::U8,
-            Dtype::F32 => Kind::F32,
-            Dtype::F16 => Kind::F16,
-            Dtype::Bf16 => Kind::Bf16,
+        let element_type = match dtype {
+            Dtype::U8 => ElementType::U8,
+            Dtype::F32 => ElementType::F32,
+            Dtype::F16 => ElementType::F16,
+            Dtype::Bf16 => ElementType::Bf16,
             unsupported => {
                 return Err(Error::config(format!(
                     "dtype {}: images support only u8, f32, f16 and bf16",
@@ -61,12 +61,12 @@ impl BatchWriter {
                 "normalize: with mean {mean:?} and std {std:?}, normalized values overflow f32"
             )));
         }
-        let (scale, bias) = if kind == Kind::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
-        if kind == Kind::U8 {
+        let (scale, bias) = if element_type == ElementType::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
+        if element_type == ElementType::U8 {
             values = [std::array::from_fn(|pixel| pixel as f32); 3];
         }
         for c in 0..3 {
-            table[c] = values[c].map(|value| kind.bits(value));
+            table[c] = values[c].map(|value| element_type.bits(value));
         }
         #[cfg(target_arch = "x86_64")]
         let vector = avx2::choose();
@@ -74,8 +74,8 @@ impl BatchWriter {
         let vector = neon::choose();
         #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vector = None;
-        let (cast, values, table) = (Cast { kind, layout, scale, bias }, Arc::new(values), Arc::new(table));
-        Ok(BatchWriter { size, channels: 3, cast, values, table, vector })
+        let (cast, values, table) = (Cast { element_type, layout, scale, bias }, Arc::new(values), Arc::new(table));
+        Ok(BatchWriter { size, channels: 3, cast, normalized_values: values, element_bits: table, vector })
     }
 
     /// Does not allocate.
@@ -96,13 +96,13 @@ impl BatchWriter {
 
     /// Returns the number of bytes of an image in the batch.
     pub fn sample_bytes(&self) -> usize {
-        self.image_bytes() * self.cast.kind.bytes()
+        self.image_bytes() * self.cast.element_type.bytes()
     }
 
     /// Returns whether writing an image only copies its bytes.
     pub fn is_copy(&self) -> bool {
         // With one channel, both layouts are identical.
-        self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
+        self.cast.is_copy() || self.channels == 1 && self.cast.element_type == ElementType::U8
     }
 
     /// Normalizes and casts `image`, and writes it to `dst`.
@@ -110,13 +110,13 @@ impl BatchWriter {
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
     pub fn write(&self, image: &[u8], dst: &mut [u8]) -> Result<()> {
-        self.check("an image", image.len(), self.image_bytes())?;
-        self.check("the output row for an image", dst.len(), self.sample_bytes())?;
+        self.check_len("an image", image.len(), self.image_bytes())?;
+        self.check_len("the output row for an image", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
             let vectorized_pixels = self.vector.map_or(0, |vector| vector(&self.cast, image, None, dst));
-            self.write_table(image, dst, vectorized_pixels);
+            self.write_with_table(image, dst, vectorized_pixels);
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl BatchWriter {
         ))
     }
 
-    pub(super) fn check(&self, what: &str, actual: usize, expected: usize) -> Result<()> {
+    pub(super) fn check_len(&self, what: &str, actual: usize, expected: usize) -> Result<()> {
         if actual == expected {
             return Ok(());
         }
@@ -144,8 +144,8 @@ impl BatchWriter {
     }
 
     /// Writes the pixels from index `first_pixel` on, with the same bits as the SIMD code.
-    fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
-        match self.cast.kind.bytes() {
+    fn write_with_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
+        match self.cast.element_type.bytes() {
             1 => self.write_elements::<1>(image, dst, first_pixel),
             2 => self.write_elements::<2>(image, dst, first_pixel),
             _ => self.write_elements::<4>(image, dst, first_pixel),
@@ -155,14 +155,14 @@ impl BatchWriter {
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         if self.channels == 1 {
             for (out, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
-                *out = element::<B>(self.table[0][usize::from(pixel)]);
+                *out = element::<B>(self.element_bits[0][usize::from(pixel)]);
             }
             return;
         }
         let plane = self.size.area() as usize;
         let pixels = &image.as_chunks::<3>().0[first_pixel..];
         let dst = dst.as_chunks_mut::<B>().0;
-        let element = |c: usize, value: u8| element::<B>(self.table[c][usize::from(value)]);
+        let element = |c: usize, value: u8| element::<B>(self.element_bits[c][usize::from(value)]);
         match self.cast.layout {
             Layout::Nhwc => {
                 for (target, pixel) in dst[first_pixel * 3..].as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
@@ -194,7 +194,11 @@ mod tests {
 
     fn naive(writer: &BatchWriter, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
-        if writer.cast.kind == Kind::U8 { pixel } else { mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]) }
+        if writer.cast.element_type == ElementType::U8 {
+            pixel
+        } else {
+            mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c])
+        }
     }
 
     #[test]

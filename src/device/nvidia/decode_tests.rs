@@ -37,7 +37,7 @@ impl Loaded {
             end += (bytes + 256).next_multiple_of(256);
             start
         };
-        let (count, largest) = (batch.count(), DecodeOps::largest(&batch.records).unwrap_or_default());
+        let (count, stats) = (batch.count(), DecodeOps::launch_stats(&batch.records).unwrap_or_default());
         let layout = DecodeAt {
             ops: place(batch.records.len()),
             arena: place(batch.arena.len()),
@@ -50,14 +50,14 @@ impl Loaded {
             out: place(count * batch.sample_bytes()),
             arena_bytes: batch.arena.len(),
             count,
-            segments: largest.segments as usize,
-            longest: largest.longest as usize,
+            segments: stats.max_segments as usize,
+            longest: stats.max_segment_bytes as usize,
             blocks: batch.blocks,
-            large_bytes: largest.large_bytes,
-            large_blocks: largest.large_blocks,
-            turned: largest.turned,
-            copied: largest.copied,
-            columns: largest.columns as usize,
+            large_bytes: stats.large_bytes,
+            large_blocks: stats.large_blocks,
+            turned: stats.has_turned,
+            copied: stats.has_copies,
+            columns: stats.max_columns as usize,
         };
         let memory = DeviceBuffer::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
@@ -222,7 +222,7 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let far_copy = |batch: &Coded| {
         let records = batch.records.as_chunks().0;
         let mut last = records[batch.count() * 2 / 3..].iter().map(DecodeOps::read);
-        last.any(|copy| copy.place() < batch.count() / 3 && copy.longest() >= 2048)
+        last.any(|copy| copy.image_index() < batch.count() / 3 && copy.longest() >= 2048)
     };
     let batch = (31..200).map(|seed| coded::random_batch(seed, size, count, 600)).find(far_copy);
     let batch = batch.expect("one of the batches has such a copy");
@@ -314,7 +314,7 @@ fn the_kernels_do_not_read_uninitialized_memory() {
             0,
             "the tables of sample {i} differ"
         );
-        let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
+        let blocks = ops.end_block() - ops.blocks()..ops.end_block();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");
     }

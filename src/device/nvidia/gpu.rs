@@ -21,7 +21,7 @@ use super::host;
 use super::memory::DeviceBuffer;
 use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
-use crate::batch::{self, DecodeOps, DlDevice, Largest};
+use crate::batch::{self, DecodeOps, DlDevice, LaunchStats};
 use crate::device::gpu::{Decode, Gpu, Job, Recorded};
 use crate::device::spec::{Array, DecodedImage, Origin, Spec};
 use crate::error::Result;
@@ -197,7 +197,16 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } = job.largest;
+        let LaunchStats {
+            max_segments: segments,
+            max_segment_bytes: longest,
+            max_columns: columns,
+            end_block: blocks,
+            large_bytes,
+            large_blocks,
+            has_turned: turned,
+            has_copies: copied,
+        } = job.launch_stats;
         let layout = DecodeAt {
             ops: job.records,
             arena: job.encoded,

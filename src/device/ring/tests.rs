@@ -44,7 +44,7 @@ fn read(batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
     let keys = info.sample_keys().enumerate().all(|(place, actual)| actual == key(number, place));
-    let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
+    let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.has_labels == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = is_info_right;
         for (offset, expected) in offsets.into_iter().zip(expected_arrays) {

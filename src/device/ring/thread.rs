@@ -278,7 +278,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Queues the work that copies `host` into `slot` and converts it. Does not wait for this work.
     fn submit(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
-        let has_decoding = info.header.largest.iter().any(Option::is_some);
+        let has_decoding = info.header.launch_stats.iter().any(Option::is_some);
         let has_compute = has_decoding || !self.shared.variant(info).layout.compute_steps.is_empty();
         let copy_done = self.in_flight.take_event(&self.shared.gpu)?;
         if slot.wait_events.is_none() {
@@ -322,7 +322,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let (info, variant) = (host.info(), self.shared.variant(host.info()));
         let fits = |small: &SlotLayout| {
             let encoded = variant.spec.decoding.as_ref().map_or(0, |decoding| host.bytes(decoding.encoded).len());
-            let blocks = info.header.largest.iter().flatten().map(|largest| largest.blocks).max();
+            let blocks = info.header.launch_stats.iter().flatten().map(|stats| stats.end_block).max();
             info.len() <= small.samples && encoded <= small.encoded_bytes && blocks.unwrap_or(0) <= small.blocks
         };
         variant.small_layout.as_ref().is_some_and(fits)
@@ -402,7 +402,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn upload(&self, uploads: &[Upload], base: usize) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let PendingUpload { host, .. } = self.in_flight.newest_upload();
-        let (layout, largest) = (self.layout(host.info()), &host.info().header.largest);
+        let (layout, launch_stats) = (self.layout(host.info()), &host.info().header.launch_stats);
         let mut total = 0;
         for &Upload { span, offset, decode_step } in uploads {
             let bytes = host.bytes(span);
@@ -413,7 +413,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 // which `queue_copy` records after these uploads, in the same stream.
                 unsafe { gpu.upload(&self.copy_stream, memory, base + offset + range.start, &bytes[range]) }
             };
-            match decode_step.filter(|&index| largest[index].is_some()) {
+            match decode_step.filter(|&index| launch_stats[index].is_some()) {
                 Some(index) => {
                     let step = &layout.decode_steps[index];
                     let image_bytes = step.size.0 * step.size.1 * 3;
@@ -484,9 +484,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn decode_images(&self, (staging, slot, scratch): (usize, usize, usize), info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let (layout, convert_stream) = (self.layout(info), self.convert_stream());
-        for (image, (step, largest)) in layout.decode_steps.iter().zip(&info.header.largest).enumerate() {
+        for (image, (step, launch_stats)) in layout.decode_steps.iter().zip(&info.header.launch_stats).enumerate() {
             let count = info.len() * step.frames;
-            let Some(largest) = *largest else {
+            let Some(launch_stats) = *launch_stats else {
                 // The device decodes none of these images.
                 gpu.clear(convert_stream, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
@@ -509,7 +509,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 starts: scratch + step.starts,
                 faults: scratch + step.faults,
                 count,
-                largest,
+                launch_stats,
             };
             gpu.decode(convert_stream, memory, &self.kernels[info.header.variant], job)?;
         }

@@ -3,7 +3,7 @@
 
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
-use crate::batch::{DecodeOps, Encoded};
+use crate::batch::{DecodeOps, EncodedLocation};
 use crate::decode::{Bitstream, EncodedImage, Pixels, Rect, Size, standard};
 use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
@@ -53,7 +53,7 @@ impl Coded {
         stream.write(&mut self.arena[offset..offset + bytes]);
         let heads = grid.components().len() * 128 + (grid.huffman_table_count * 272 + grid.segment_count * 16) as usize;
         self.data.push(offset + heads..offset + bytes);
-        let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
+        let encoded = EncodedLocation { image_index: self.count(), offset, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
         self.segments = self.segments.max(grid.segment_count as usize);
         self.push(ops, grid.needed_blocks(), plan, compare.then_some(image));
@@ -102,8 +102,8 @@ impl Coded {
             self.arena.resize((offset + bytes).next_multiple_of(16), 0xff);
             yuv.write(&mut self.arena[offset..offset + bytes]);
             self.data.push(0..0);
-            let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
-            let ops = DecodeOps::yuv(&yuv, plan, encoded).expect("the batch is small enough");
+            let encoded = EncodedLocation { image_index: self.count(), offset, bytes, block: self.blocks };
+            let ops = DecodeOps::for_yuv(&yuv, plan, encoded).expect("the batch is small enough");
             self.push(ops, blocks, plan, None);
             added = true;
         });
@@ -124,7 +124,7 @@ impl Coded {
 
     pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
-            if DecodeOps::read(record).place() != place {
+            if DecodeOps::read(record).image_index() != place {
                 *record = [0; DecodeOps::BYTES];
                 self.expected[place] = None;
             }

@@ -465,7 +465,7 @@ impl Gpu for Sim {
     fn decode(&self, stream: &SimStream, memory: &SimMemory, _: &SimKernels, job: Decode) -> Result<()> {
         self.call("decoding")?;
         let (memory, state) = (memory.clone(), self.0.clone());
-        let (blocks, size) = (job.largest.blocks, job.size);
+        let (blocks, size) = (job.launch_stats.end_block, job.size);
         let scratch = [
             (job.coefficients, blocks * DecodeOps::COEFFICIENT_BYTES),
             (job.planes, blocks * DecodeOps::PLANE_BYTES),

@@ -292,7 +292,7 @@ impl<B> Engine<B> {
     pub(crate) fn redecode(&self, full: FilledSlot, request: &RedecodeRequest) {
         let part_len = Settings::samples_per_part(full.schema().batch, self.shared.runtime.settings.workers);
         let work_sender = self.work_sender.as_ref().expect("only drop takes the sender");
-        for part in full.split_again(part_len, &request.rows) {
+        for part in full.split_for_refill(part_len, &request.rows) {
             work_sender.send(Task { part, prefetched_samples: None, redecode: Some(request.clone()) });
         }
     }

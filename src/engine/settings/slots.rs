@@ -245,12 +245,12 @@ mod tests {
     use crossbeam::channel::unbounded;
 
     use super::*;
-    use crate::batch::{Dtype, Field, Role, Schema, Schemas, SlotMemory, Slots};
+    use crate::batch::{Dtype, Field, FreeSlot, Role, Schema, Schemas, SlotMemory};
 
     fn slots(count: usize) -> Vec<FreeSlot> {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(2, [(field, Role::Image)]).unwrap());
-        (0..count).map(|_| Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()
+        (0..count).map(|_| FreeSlot::new(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()
     }
 
     #[test]

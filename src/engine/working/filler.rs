@@ -578,7 +578,7 @@ impl<'a> PartFiller<'a> {
         }
         let PartFiller { recipe, buffers: Buffers { pasted, .. }, part, meter, .. } = self;
         let (row, fields) = (read_sample.row, recipe.fields_of(part.header()));
-        part.meta(row).damaged =
+        part.meta(row).damaged_images =
             recipe::count_damaged_images(sample_images) + recipe::count_damaged_frames(sample_images);
         let (plan, tiles) = recipe.plan_and_tiles(sample_images, &read_sample.partner_samples);
         let plan = plan.or(read_sample.field_plan.as_deref());

@@ -70,7 +70,7 @@ impl Worker {
             let meta = part.meta(row);
             meta.key.clear();
             meta.clear_texts();
-            (meta.damaged, meta.damaged_in_fields, meta.replaced) = (0, 0, None);
+            (meta.damaged_images, meta.damaged_field_images, meta.replaced_sample) = (0, 0, None);
             meta.image_area = Rect::default();
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
@@ -103,7 +103,7 @@ impl Worker {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
-        self.recipe.fields_of(full.header()).find_largest_images(&mut full);
+        self.recipe.fields_of(full.header()).compute_launch_stats(&mut full);
         if full.header().mixing.is_some() {
             self.runtime.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
@@ -140,7 +140,7 @@ impl Worker {
                 self.recipe.finish_redecoded(&mut full, &request.rows);
                 Ok(())
             });
-            self.recipe.fields_of(full.header()).find_largest_images(&mut full);
+            self.recipe.fields_of(full.header()).compute_launch_stats(&mut full);
             if let Err(e) = result {
                 full.meta_mut(request.rows[0]).fault = Some(e);
             }
@@ -161,7 +161,7 @@ impl Worker {
         // Combined images are never decoded on the device, so only this sample has to be read.
         // Decode all of its images again, so that each damaged image is counted exactly once, but
         // write only the images that were assigned to the device.
-        part.meta(row).damaged = part.meta(row).damaged_in_fields;
+        part.meta(row).damaged_images = part.meta(row).damaged_field_images;
         let buffer_bytes = share.excess_buffer_bytes(sample.total_bytes());
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES_PER_SAMPLE>::new();
         for field in &recipe.fields_of(part.header()).images {
@@ -204,7 +204,7 @@ impl Worker {
             }
             if damaged_frames > 0 && !damaged_images.iter().any(|other| std::ptr::eq(*other, image.bytes)) {
                 damaged_images.push(image.bytes);
-                part.meta(row).damaged += damaged_frames;
+                part.meta(row).damaged_images += damaged_frames;
             }
         }
         Ok(())
@@ -369,7 +369,7 @@ pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::FreeSlot) -> 
     let token = Arc::new(());
     let request =
         RedecodeRequest { rows: Arc::from([0]), live_token: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
-    let part = full.split_again(1, &request.rows).next().expect("the slot has one part");
+    let part = full.split_for_refill(1, &request.rows).next().expect("the slot has one part");
     let full = worker.redecode(part, &request).expect("finishing the only part returns the slot");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
     runtime.scratch.take_largest_grant()

@@ -31,8 +31,8 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: boo
     Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))
 }
 
-/// Returns the spec of an image and a label. Sizes do not depend on the dtype, because the simulated
-/// conversion writes one byte per input byte.
+/// Returns the spec of an image and a label. Sizes do not depend on the dtype, because the
+/// simulated conversion writes one byte per input byte.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
@@ -52,7 +52,7 @@ pub(super) fn label() -> (Field, Role) {
 }
 
 pub(super) fn records(image: usize) -> (Field, Role) {
-    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of: image })
+    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { image_span: image })
 }
 
 pub(super) const CONVERTED: Dtype = Dtype::F32;
@@ -70,8 +70,8 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Returns the number of samples in a batch. With lanes, five batches that fit into a lane alternate
-/// with four full ones. Without lanes, only the last batch is not full.
+/// Returns the number of samples in a batch. With lanes, five batches that fit into a lane
+/// alternate with four full ones. Without lanes, only the last batch is not full.
 pub(super) fn count(spec: &Spec, number: u64) -> usize {
     match spec.lanes {
         Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
@@ -137,8 +137,8 @@ impl FullSlot for HostSlot {
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];
-        // SAFETY: `AtomicU8` has the layout of `u8`. The ring uses only the address and the length of
-        // the slice, and the simulated device reads the bytes as atomics.
+        // SAFETY: `AtomicU8` has the layout of `u8`. The ring uses only the address and the length
+        // of the slice, and the simulated device reads the bytes as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
@@ -226,7 +226,7 @@ impl Feed for TestFeed {
         header.entries.extend((0..count(&self.spec, number)).map(entry));
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.batch_index) = (self.epoch, number);
-        (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
+        (header.mixing, header.has_labels) = (mixing(number), number % 3 == 1);
         header.next = self.position();
         slot.free_sender = Some(self.free_sender.clone());
         Some(Ok(slot))

@@ -30,7 +30,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, max_share) in [(ample, usize::MAX), (scarce, 2 << 20)] {
-        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
+        let slot = FreeSlot::new(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (images_left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
         assert!(images_left > 1, "the device decodes {images_left} images");
         assert!(
@@ -57,7 +57,7 @@ fn a_large_image_in_a_workers_part_is_left_to_the_device() {
     for (samples, device_images, expected) in
         [(16, DeviceImages::Large, 1), (16, DeviceImages::None, 1), (16, DeviceImages::All, 17)]
     {
-        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
+        let slot = FreeSlot::new(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         assert_eq!(images_left_to_device(&parts.shared, slot, samples, device_images), expected, "{device_images:?}");
     }
 }
@@ -72,7 +72,7 @@ fn redecoding_counts_the_encoded_bytes() {
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
-        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
+        let slot = FreeSlot::new(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let bytes_taken = redecode_memory(&parts.shared, slot);
         // The worker takes memory for the pixels, and for the source's buffer, which may have twice
         // the capacity of its content.

@@ -109,7 +109,7 @@ fn workers_convert_video_frames_that_do_not_fit() {
         let space = DecodeSpace { images: 1, bytes: (frames * (96 * 64 * 3 / 2 + 64_usize)).div_ceil(8), blocks: 4096 };
         let split = Split { on_device: true, decode: Some(space), retouches: false, has_records: false };
         let parts = loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap();
-        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
+        let slot = FreeSlot::new(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (converted, ..) = memory_after_fill(&parts.shared, slot, 8);
         assert_eq!(converted, expected, "with space for {frames} frames");
     }
