@@ -52,7 +52,7 @@ pub struct Record<'a> {
     pub label: &'a str,
     /// The codec's configuration record.
     pub config: &'a [u8],
-    count: u32,
+    packet_count: u32,
     /// The configuration record and the packets with their lengths.
     body: &'a [u8],
 }
@@ -117,7 +117,7 @@ impl<'a> Record<'a> {
         let header = bytes.get(..HEADER_LEN).filter(|header| header.starts_with(MAGIC));
         let header =
             header.ok_or_else(|| damaged_record("expected a header of 28 bytes that starts with \"WFvideo\""))?;
-        let number = |offset: usize| {
+        let u32_at = |offset: usize| {
             u32::from_le_bytes([header[offset], header[offset + 1], header[offset + 2], header[offset + 3]])
         };
         let codec = usize::from(header[8]).checked_sub(1).and_then(|index| CODECS.get(index));
@@ -132,28 +132,28 @@ impl<'a> Record<'a> {
             .ok_or_else(|| damaged_record("the label extends past the end"))?;
         let label = std::str::from_utf8(label).map_err(|_| damaged_record("the label is not UTF-8"))?;
         let config =
-            body.get(..number(24) as usize).ok_or_else(|| damaged_record("the configuration extends past the end"))?;
-        let listed_count = number(20);
+            body.get(..u32_at(24) as usize).ok_or_else(|| damaged_record("the configuration extends past the end"))?;
+        let listed_count = u32_at(20);
         let (mut rest, mut actual_count) = (&body[config.len()..], 0);
         while let Some((_, after)) = split_packet(rest) {
             (rest, actual_count) = (after, actual_count + 1);
         }
-        let count = if listed_count == ALL_PACKETS { actual_count } else { listed_count };
-        if actual_count != count || count == 0 || !rest.is_empty() {
+        let packet_count = if listed_count == ALL_PACKETS { actual_count } else { listed_count };
+        if actual_count != packet_count || packet_count == 0 || !rest.is_empty() {
             return Err(damaged_record(&format!(
                 "found {actual_count} complete packets, but the header lists {listed_count}"
             )));
         }
-        let (width, height) = (number(12), number(16));
+        let (width, height) = (u32_at(12), u32_at(16));
         if width == 0 || height == 0 {
             return Err(damaged_record(&format!("the frame has {width}x{height} pixels")));
         }
-        Ok(Record { codec, width, height, orientation, label, config, count, body })
+        Ok(Record { codec, width, height, orientation, label, config, packet_count, body })
     }
 
     /// Returns the number of packets.
     pub fn packet_count(&self) -> usize {
-        self.count as usize
+        self.packet_count as usize
     }
 
     /// Returns the packets in decoding order.

@@ -30,11 +30,11 @@ pub type Area = (usize, usize, usize, usize);
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Chroma's contribution to red, green and blue, for each pixel of a row.
-    terms: [Vec<i32>; 3],
+    chroma_terms: [Vec<i32>; 3],
     /// A row of pixels, one per word.
     pixels: Vec<u32>,
     /// The planes of interleaved chroma.
-    chroma: [Vec<u8>; 2],
+    chroma_planes: [Vec<u8>; 2],
 }
 
 /// Coefficients of the linear function. The weights have 20 fractional bits.
@@ -97,15 +97,15 @@ impl Weights {
             true => (255.0 / max_value, 255.0 / max_value),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
         };
-        let fixed = |weight: f64| (weight * f64::from(1 << FRACTION_BITS)).round() as i32;
+        let to_fixed_point = |weight: f64| (weight * f64::from(1 << FRACTION_BITS)).round() as i32;
         Ok(Weights {
-            luma: fixed(luma),
+            luma: to_fixed_point(luma),
             black: if coding.is_full_range { 0 } else { 16 << (coding.bits - 8) },
             center: 128 << (coding.bits - 8),
-            red_v: fixed(2.0 * (1.0 - red) * chroma),
-            green_v: fixed(-2.0 * red * (1.0 - red) / green * chroma),
-            green_u: fixed(-2.0 * blue * (1.0 - blue) / green * chroma),
-            blue_u: fixed(2.0 * (1.0 - blue) * chroma),
+            red_v: to_fixed_point(2.0 * (1.0 - red) * chroma),
+            green_v: to_fixed_point(-2.0 * red * (1.0 - red) / green * chroma),
+            green_u: to_fixed_point(-2.0 * blue * (1.0 - blue) / green * chroma),
+            blue_u: to_fixed_point(2.0 * (1.0 - blue) * chroma),
         })
     }
 
@@ -117,19 +117,19 @@ impl Weights {
 }
 
 trait Sample: Copy {
-    fn get(self) -> i32;
+    fn to_i32(self) -> i32;
 }
 
 impl Sample for u8 {
     #[inline(always)]
-    fn get(self) -> i32 {
+    fn to_i32(self) -> i32 {
         self.into()
     }
 }
 
 impl Sample for u16 {
     #[inline(always)]
-    fn get(self) -> i32 {
+    fn to_i32(self) -> i32 {
         self.into()
     }
 }
@@ -147,7 +147,7 @@ fn compute_chroma_terms<S: Sample>(
 ) {
     let offset = weights.offset();
     let term = |channel: usize, u: S, v: S| {
-        let (u, v) = (u.get() - weights.center, v.get() - weights.center);
+        let (u, v) = (u.to_i32() - weights.center, v.to_i32() - weights.center);
         match channel {
             0 => offset + v * weights.red_v,
             1 => offset + v * weights.green_v + u * weights.green_u,
@@ -183,14 +183,14 @@ fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels
     let [red, green, blue] = terms;
     let terms = red.iter().zip(green).zip(blue);
     for ((pixel, &luma), ((&red, &green), &blue)) in pixels.iter_mut().zip(luma).zip(terms) {
-        let luma = luma.get() * weight;
+        let luma = luma.to_i32() * weight;
         let [red, green, blue] = [red, green, blue].map(|term| ((luma + term) >> FRACTION_BITS).clamp(0, 255) as u32);
         *pixel = red | green << 8 | blue << 16;
     }
 }
 
 #[inline(always)]
-fn pack(pixels: &[u32], out: &mut [u8]) {
+fn pack_rgb(pixels: &[u32], out: &mut [u8]) {
     for (out, pixel) in out.as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
         let [red, green, blue, _] = pixel.to_le_bytes();
         *out = [red, green, blue];
@@ -199,7 +199,7 @@ fn pack(pixels: &[u32], out: &mut [u8]) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
+fn pack_rgb_avx2(pixels: &[u32], out: &mut [u8]) {
     use std::arch::x86_64::*;
     // In each half, the bytes of four pixels come first, so that the halves can be combined.
     let byte_order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
@@ -216,21 +216,21 @@ fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
         unsafe { _mm256_storeu_si256(target.as_mut_ptr().cast(), packed) };
         start += 8;
     }
-    pack(&pixels[start..], &mut out[start * 3..]);
+    pack_rgb(&pixels[start..], &mut out[start * 3..]);
 }
 
 #[inline(always)]
-fn convert<S: Sample>(
+fn convert_rows<S: Sample>(
     planes: [(&[S], usize); 3],
     shifts: Option<(u32, u32)>,
     (left, top, width, height): Area,
     weights: &Weights,
     scratch: &mut Scratch,
     out: &mut [u8],
-    pack: impl Fn(&[u32], &mut [u8]),
+    pack_rgb: impl Fn(&[u32], &mut [u8]),
 ) {
     let [luma, u, v] = planes;
-    let Scratch { terms, pixels, .. } = scratch;
+    let Scratch { chroma_terms: terms, pixels, .. } = scratch;
     if shifts.is_none() {
         let offset = weights.offset();
         terms.iter_mut().for_each(|terms| terms.fill(offset));
@@ -255,13 +255,13 @@ fn convert<S: Sample>(
             }
         }
         compute_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, pixels);
-        pack(pixels, out);
+        pack_rgb(pixels, out);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn convert_avx2<S: Sample>(
+fn convert_rows_avx2<S: Sample>(
     planes: [(&[S], usize); 3],
     shifts: Option<(u32, u32)>,
     area: Area,
@@ -269,10 +269,10 @@ fn convert_avx2<S: Sample>(
     scratch: &mut Scratch,
     out: &mut [u8],
 ) {
-    convert(planes, shifts, area, weights, scratch, out, |pixels, out| pack_avx2(pixels, out));
+    convert_rows(planes, shifts, area, weights, scratch, out, |pixels, out| pack_rgb_avx2(pixels, out));
 }
 
-fn convert_with_best_pack<S: Sample>(
+fn convert_rows_with_best_packing<S: Sample>(
     planes: [(&[S], usize); 3],
     shifts: Option<(u32, u32)>,
     area: Area,
@@ -283,9 +283,9 @@ fn convert_with_best_pack<S: Sample>(
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: invariant 1.
-        return unsafe { convert_avx2(planes, shifts, area, weights, scratch, out) };
+        return unsafe { convert_rows_avx2(planes, shifts, area, weights, scratch, out) };
     }
-    convert(planes, shifts, area, weights, scratch, out, pack);
+    convert_rows(planes, shifts, area, weights, scratch, out, pack_rgb);
 }
 
 /// Converts an area of a frame to RGB, with three bytes per pixel and no padding between rows.
@@ -306,7 +306,7 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
         return convert_rgb_planes(frame, area, out);
     }
     let weights = Weights::for_frame(frame)?;
-    for terms in &mut scratch.terms {
+    for terms in &mut scratch.chroma_terms {
         reserve(terms, width.saturating_sub(terms.len()))?;
         terms.resize(width, 0);
     }
@@ -320,21 +320,21 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
                 Plane::Bits8(samples, stride) => (samples, stride),
                 Plane::Bits16(..) => (&[][..], 0),
             });
-            let mut chroma = std::mem::take(&mut scratch.chroma);
+            let mut chroma = std::mem::take(&mut scratch.chroma_planes);
             if frame.layout == Layout::Nv12 {
                 let size = frame.size(1);
                 deinterleave_chroma(planes[1], size, top / 2..(top + height).div_ceil(2), &mut chroma)?;
                 (planes[1], planes[2]) = ((&chroma[0][..], size.0), (&chroma[1][..], size.0));
             }
-            convert_with_best_pack(planes, shifts, area, &weights, scratch, out);
-            scratch.chroma = chroma;
+            convert_rows_with_best_packing(planes, shifts, area, &weights, scratch, out);
+            scratch.chroma_planes = chroma;
         }
         Plane::Bits16(..) => {
             let planes = frame.planes.map(|plane| match plane {
                 Plane::Bits16(samples, stride) => (samples, stride),
                 Plane::Bits8(..) => (&[][..], 0),
             });
-            convert_with_best_pack(planes, shifts, area, &weights, scratch, out);
+            convert_rows_with_best_packing(planes, shifts, area, &weights, scratch, out);
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::{Record, unsupported_message};
 
-const MAX_PICTURES: usize = 4;
+const MAX_RECENT_PICTURES: usize = 4;
 
 /// Decodes the frames of records. If a record continues the group of pictures of the previous
 /// record, only its new packets are decoded.
@@ -23,9 +23,16 @@ pub struct FrameDecoder {
     decoder: Option<Decoder>,
     body: Vec<u8>,
     packet_count: usize,
-    /// Each picture with the index of its packet and the end of that packet in `body`.
-    pictures: Vec<(usize, usize, Picture)>,
+    recent_pictures: Vec<RecentPicture>,
     decoded_packets: u64,
+}
+
+/// A shown picture of the current group of pictures.
+struct RecentPicture {
+    packet_index: usize,
+    /// The end of the picture's packet in [`FrameDecoder::body`].
+    body_end: usize,
+    picture: Picture,
 }
 
 impl FrameDecoder {
@@ -36,7 +43,7 @@ impl FrameDecoder {
             decoder: None,
             body: Vec::new(),
             packet_count: 0,
-            pictures: Vec::new(),
+            recent_pictures: Vec::new(),
             decoded_packets: 0,
         }
     }
@@ -73,7 +80,7 @@ impl FrameDecoder {
             return Err(Error::unsupported(unsupported_message(record.codec)));
         }
         let last_packet = record.packet_count() - 1;
-        if !self.continues(record) {
+        if !self.can_continue_with(record) {
             self.start(record)?;
         }
         let mut body_end = record.config.len();
@@ -83,11 +90,11 @@ impl FrameDecoder {
                 self.decode_packet(record, packet_index, packet, body_end)?;
             }
         }
-        let picture = self.pictures.iter().find(|(packet_index, ..)| *packet_index == last_packet);
-        let (.., picture) = picture.ok_or_else(|| {
+        let picture = self.recent_pictures.iter().find(|picture| picture.packet_index == last_packet);
+        let picture = picture.ok_or_else(|| {
             Error::damaged(format!("packet {} of {} shows no frame", last_packet + 1, record.packet_count()))
         })?;
-        let planes = picture.planes()?;
+        let planes = picture.picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
                 "the frame has {}x{} pixels, but the file claims {}x{}",
@@ -99,20 +106,20 @@ impl FrameDecoder {
 
     /// Returns whether the decoded packets are the first packets of `record`, or whether the
     /// picture of `record` is still available.
-    fn continues(&self, record: &Record<'_>) -> bool {
+    fn can_continue_with(&self, record: &Record<'_>) -> bool {
         if self.decoder.is_none() || self.packet_count == 0 {
             return false;
         }
         if record.packet_count() >= self.packet_count {
             return record.body().starts_with(&self.body);
         }
-        let picture = self.pictures.iter().find(|(packet_index, ..)| packet_index + 1 == record.packet_count());
-        picture.is_some_and(|(_, body_end, _)| self.body.get(..*body_end) == Some(record.body()))
+        let picture = self.recent_pictures.iter().find(|picture| picture.packet_index + 1 == record.packet_count());
+        picture.is_some_and(|picture| self.body.get(..picture.body_end) == Some(record.body()))
     }
 
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
         self.body.clear();
-        self.pictures.clear();
+        self.recent_pictures.clear();
         self.packet_count = 0;
         match &mut self.decoder {
             Some(decoder) => decoder.flush(),
@@ -145,10 +152,10 @@ impl FrameDecoder {
         })?;
         self.decoded_packets += 1;
         if let Some(picture) = shown_picture {
-            if self.pictures.len() == MAX_PICTURES {
-                self.pictures.remove(0);
+            if self.recent_pictures.len() == MAX_RECENT_PICTURES {
+                self.recent_pictures.remove(0);
             }
-            self.pictures.push((packet_index, body_end, picture));
+            self.recent_pictures.push(RecentPicture { packet_index, body_end, picture });
         }
         let body_len = self.body.len();
         crate::error::reserve(&mut self.body, body_end - body_len)?;

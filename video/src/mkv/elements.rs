@@ -1,6 +1,6 @@
 //! EBML element IDs of Matroska files, and an iterator over the elements in a byte slice.
 
-use super::window::{integer, parse_header};
+use super::window::{parse_header, parse_integer};
 use crate::error::{Error, Result};
 
 pub(super) const EBML: u32 = 0x1a45_dfa3;
@@ -79,7 +79,7 @@ impl<'a> Iterator for Elements<'a> {
 
 pub(super) fn parse_unsigned(id: u32, content: &[u8]) -> Result<u64> {
     match content.len() {
-        0..=8 => Ok(integer(content)),
+        0..=8 => Ok(parse_integer(content)),
         len => Err(Error::damaged(format!("the integer {id:x} has {len} bytes: expected at most 8"))),
     }
 }

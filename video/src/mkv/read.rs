@@ -5,7 +5,7 @@ use super::elements::{
     SIMPLE_BLOCK, TIMESTAMP_SCALE, TRACKS, is_in_segment,
 };
 use super::track::VideoTrack;
-use super::window::{Element, Window, parse_number};
+use super::window::{Element, Window, parse_variable_length_number};
 use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::{Packet, Track};
@@ -31,7 +31,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     let len = window.len();
     let mut offset = 0;
     while offset < len {
-        let element = window.element(offset, len)?;
+        let element = window.read_element(offset, len)?;
         if element.id == SEGMENT {
             return Segment { window, track: None, tick_nanos: 1_000_000, packets: Vec::new() }.read(&element);
         }
@@ -59,19 +59,19 @@ struct BlockHeader {
 impl Segment<'_> {
     fn read(mut self, segment: &Element) -> Result<Track> {
         let len = self.window.len();
-        let end = segment.end.unwrap_or(len);
-        let mut offset = segment.start;
+        let end = segment.content_end.unwrap_or(len);
+        let mut offset = segment.content_start;
         while offset < end {
-            let element = self.window.element(offset, end)?;
+            let element = self.window.read_element(offset, end)?;
             offset = match element.id {
                 CLUSTER => self.add_cluster(&element, end)?,
                 // Stop here, because a second file may follow a file of unknown size.
-                EBML | SEGMENT if segment.end.is_none() => break,
+                EBML | SEGMENT if segment.content_end.is_none() => break,
                 id => {
                     match id {
                         INFO => self.read_info(&element)?,
                         TRACKS if self.track.is_none() => {
-                            let content = self.window.content(&element, MAX_TRACKS_BYTES)?;
+                            let content = self.window.read_content(&element, MAX_TRACKS_BYTES)?;
                             self.track = Some(VideoTrack::find(&content)?);
                         }
                         _ => {}
@@ -84,25 +84,25 @@ impl Segment<'_> {
             .track
             .ok_or_else(|| Error::damaged(format!("the file of {len} bytes does not describe its tracks")))?;
         // If a second is a whole number of the file's ticks, times are counted in these ticks.
-        let (factor, per_second) = match self.tick_nanos {
+        let (factor, ticks_per_second) = match self.tick_nanos {
             0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
             tick_nanos if NANOS_PER_SECOND.is_multiple_of(tick_nanos) => (1, NANOS_PER_SECOND / tick_nanos),
             tick_nanos => (tick_nanos, NANOS_PER_SECOND),
         };
-        let out_of_range = || Error::damaged("the times of the video are out of range");
+        let out_of_range_error = || Error::damaged("the times of the video are out of range");
         for packet in &mut self.packets {
             let time = i128::from(packet.pts) * i128::from(factor);
-            packet.pts = i64::try_from(time).map_err(|_| out_of_range())?;
+            packet.pts = i64::try_from(time).map_err(|_| out_of_range_error())?;
         }
-        Track::new(track.config, per_second, self.packets)
+        Track::new(track.config, ticks_per_second, self.packets)
     }
 
     fn read_info(&mut self, info: &Element) -> Result<()> {
-        let (mut offset, end) = (info.start, info.known_end()?);
+        let (mut offset, end) = (info.content_start, info.known_end()?);
         while offset < end {
-            let element = self.window.element(offset, end)?;
+            let element = self.window.read_element(offset, end)?;
             if element.id == TIMESTAMP_SCALE {
-                self.tick_nanos = self.window.integer(&element)?;
+                self.tick_nanos = self.window.read_integer(&element)?;
             }
             offset = element.known_end()?;
         }
@@ -112,16 +112,16 @@ impl Segment<'_> {
     /// Adds the packets of a cluster, and returns the end of the cluster. `segment_end` is the end
     /// of the segment.
     fn add_cluster(&mut self, cluster: &Element, segment_end: u64) -> Result<u64> {
-        let (mut offset, cluster_end) = (cluster.start, cluster.end.unwrap_or(segment_end));
+        let (mut offset, cluster_end) = (cluster.content_start, cluster.content_end.unwrap_or(segment_end));
         let mut cluster_time = None;
         while offset < cluster_end {
-            let element = self.window.element(offset, cluster_end)?;
+            let element = self.window.read_element(offset, cluster_end)?;
             let ends_cluster = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
-            if cluster.end.is_none() && ends_cluster {
+            if cluster.content_end.is_none() && ends_cluster {
                 return Ok(offset);
             }
             match element.id {
-                CLUSTER_TIMESTAMP => cluster_time = Some(self.window.integer(&element)?),
+                CLUSTER_TIMESTAMP => cluster_time = Some(self.window.read_integer(&element)?),
                 SIMPLE_BLOCK => {
                     if let Some(header) = self.parse_block(&element)? {
                         self.add_packet(&element, &header, cluster_time, header.flags & 0x80 != 0)?;
@@ -137,10 +137,10 @@ impl Segment<'_> {
     }
 
     fn add_group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {
-        let (mut offset, end) = (group.start, group.known_end()?);
+        let (mut offset, end) = (group.content_start, group.known_end()?);
         let (mut block, mut is_key) = (None, true);
         while offset < end {
-            let element = self.window.element(offset, end)?;
+            let element = self.window.read_element(offset, end)?;
             match element.id {
                 BLOCK => block = self.parse_block(&element)?.map(|header| (element, header)),
                 REFERENCE_BLOCK => is_key = false,
@@ -162,11 +162,11 @@ impl Segment<'_> {
             ));
         };
         let end = block.known_end()?;
-        let damaged = || Error::damaged(format!("the block at byte {} ends before its header", block.offset));
-        let bytes = self.window.get(block.start, end, MAX_BLOCK_HEADER_LEN)?;
-        let (_, number, number_len) = parse_number(bytes, 8).ok_or_else(damaged)?;
-        let &[high, low, flags] = bytes.get(number_len..number_len + 3).ok_or_else(damaged)? else {
-            return Err(damaged());
+        let damaged_error = || Error::damaged(format!("the block at byte {} ends before its header", block.offset));
+        let bytes = self.window.read(block.content_start, end, MAX_BLOCK_HEADER_LEN)?;
+        let (_, number, number_len) = parse_variable_length_number(bytes, 8).ok_or_else(damaged_error)?;
+        let &[high, low, flags] = bytes.get(number_len..number_len + 3).ok_or_else(damaged_error)? else {
+            return Err(damaged_error());
         };
         if number != track.number {
             return Ok(None);
@@ -178,7 +178,7 @@ impl Segment<'_> {
                 block.offset
             )));
         }
-        let packet_offset = block.start + number_len as u64 + 3;
+        let packet_offset = block.content_start + number_len as u64 + 3;
         Ok(Some(BlockHeader { time: i16::from_be_bytes([high, low]), flags, packet_offset }))
     }
 

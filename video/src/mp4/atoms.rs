@@ -2,31 +2,31 @@
 
 use crate::error::{Error, Result};
 
-pub(super) fn quoted(kind: [u8; 4]) -> String {
+pub(super) fn quote_kind(kind: [u8; 4]) -> String {
     format!("\"{}\"", kind.escape_ascii())
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Atom<'a> {
     pub(super) kind: [u8; 4],
-    pub(super) data: &'a [u8],
+    pub(super) content: &'a [u8],
 }
 
 impl<'a> Atom<'a> {
     pub(super) fn fields(self) -> Fields<'a> {
-        Fields { kind: self.kind, remaining: self.data }
+        Fields { kind: self.kind, remaining: self.content }
     }
 
     /// Parses the version and the flags of a full box. Returns the remaining fields, the version
     /// and the flags.
-    pub(super) fn full_box(self) -> Result<(Fields<'a>, u8, u32)> {
+    pub(super) fn parse_full_box(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
-        let word = fields.u32()?;
+        let word = fields.read_u32()?;
         Ok((fields, (word >> 24) as u8, word & 0x00ff_ffff))
     }
 
     pub(super) fn child(self, kind: &[u8; 4]) -> Result<Option<Atom<'a>>> {
-        for atom in Atoms(self.data) {
+        for atom in Atoms(self.content) {
             let atom = atom?;
             if atom.kind == *kind {
                 return Ok(Some(atom));
@@ -37,7 +37,7 @@ impl<'a> Atom<'a> {
 
     pub(super) fn required_child(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
         self.child(kind)?.ok_or_else(|| {
-            Error::damaged(format!("box {} does not contain the box {}", quoted(self.kind), quoted(*kind)))
+            Error::damaged(format!("box {} does not contain the box {}", quote_kind(self.kind), quote_kind(*kind)))
         })
     }
 }
@@ -53,11 +53,11 @@ impl<'a> Iterator for Atoms<'a> {
         }
         let bytes = std::mem::take(&mut self.0);
         let mut fields = Fields { kind: *b"    ", remaining: bytes };
-        let size = u64::from(fields.u32().ok()?);
-        let kind = fields.kind().ok()?;
+        let size = u64::from(fields.read_u32().ok()?);
+        let kind = fields.read_kind().ok()?;
         let size = match size {
             0 => bytes.len() as u64,
-            1 => fields.u64().ok()?,
+            1 => fields.read_u64().ok()?,
             size => size,
         };
         let header_len = bytes.len() - fields.remaining.len();
@@ -66,12 +66,12 @@ impl<'a> Iterator for Atoms<'a> {
         let Some((atom, rest)) = split else {
             return Some(Err(Error::damaged(format!(
                 "box {} claims {size} bytes, but only {} bytes remain in its parent",
-                quoted(kind),
+                quote_kind(kind),
                 bytes.len()
             ))));
         };
         self.0 = rest;
-        Some(Ok(Atom { kind, data: &atom[header_len..] }))
+        Some(Ok(Atom { kind, content: &atom[header_len..] }))
     }
 }
 
@@ -82,58 +82,58 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+    pub(super) fn read_bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let (content, rest) = self
             .remaining
             .split_at_checked(count)
-            .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", quoted(self.kind))))?;
+            .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", quote_kind(self.kind))))?;
         self.remaining = rest;
         Ok(content)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        Ok(self.take(N)?.try_into().expect("`take` returns `N` bytes"))
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.read_bytes(N)?.try_into().expect("`read_bytes` returns `N` bytes"))
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8> {
-        Ok(self.array::<1>()?[0])
+    pub(super) fn read_u8(&mut self) -> Result<u8> {
+        Ok(self.read_array::<1>()?[0])
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16> {
-        self.array().map(u16::from_be_bytes)
+    pub(super) fn read_u16(&mut self) -> Result<u16> {
+        self.read_array().map(u16::from_be_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32> {
-        self.array().map(u32::from_be_bytes)
+    pub(super) fn read_u32(&mut self) -> Result<u32> {
+        self.read_array().map(u32::from_be_bytes)
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32> {
-        self.array().map(i32::from_be_bytes)
+    pub(super) fn read_i32(&mut self) -> Result<i32> {
+        self.read_array().map(i32::from_be_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64> {
-        self.array().map(u64::from_be_bytes)
+    pub(super) fn read_u64(&mut self) -> Result<u64> {
+        self.read_array().map(u64::from_be_bytes)
     }
 
-    pub(super) fn kind(&mut self) -> Result<[u8; 4]> {
-        self.array()
+    pub(super) fn read_kind(&mut self) -> Result<[u8; 4]> {
+        self.read_array()
     }
 
     /// Reads 8 bytes if `is_wide` is true, and 4 bytes otherwise.
-    pub(super) fn u32_or_u64(&mut self, is_wide: bool) -> Result<u64> {
-        if is_wide { self.u64() } else { self.u32().map(u64::from) }
+    pub(super) fn read_u32_or_u64(&mut self, is_wide: bool) -> Result<u64> {
+        if is_wide { self.read_u64() } else { self.read_u32().map(u64::from) }
     }
 
-    pub(super) fn entries(&mut self, count: u32, entry_bytes: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
+    pub(super) fn read_entries(&mut self, count: u32, entry_bytes: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
         let bytes = (count as usize).checked_mul(entry_bytes).filter(|&bytes| bytes <= self.remaining.len());
         let bytes = bytes.ok_or_else(|| {
             Error::damaged(format!(
                 "box {} claims {count} entries of {entry_bytes} bytes, but has only {} bytes",
-                quoted(self.kind),
+                quote_kind(self.kind),
                 self.remaining.len()
             ))
         })?;
-        Ok(self.take(bytes)?.chunks_exact(entry_bytes))
+        Ok(self.read_bytes(bytes)?.chunks_exact(entry_bytes))
     }
 }
 

@@ -4,28 +4,29 @@ use super::atoms::{Atom, Atoms, Fields};
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result};
 
-pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
-    let (mut fields, ..) = stsd.full_box()?;
-    let count = fields.u32()?;
+pub(super) fn parse_sample_entry(stsd: Atom<'_>) -> Result<CodecConfig> {
+    let (mut fields, ..) = stsd.parse_full_box()?;
+    let entry_count = fields.read_u32()?;
     let entry = Atoms(fields.remaining).next().transpose()?;
-    let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
+    let entry =
+        entry.filter(|_| entry_count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
     let mut fields = entry.fields();
     // Skip six reserved bytes, the index of the data reference, and 16 bytes for the version and
     // reserved fields.
-    fields.take(24)?;
-    let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
+    fields.read_bytes(24)?;
+    let (width, height) = (fields.read_u16()?.into(), fields.read_u16()?.into());
     // Skip the resolution in pixels per inch, the number of frames per sample, the name of the
     // compressor, the bit depth, and reserved fields.
-    fields.take(50)?;
+    fields.read_bytes(50)?;
     let mut config =
         CodecConfig { codec: Codec::from_mp4_code(entry.kind), width, height, record: Vec::new(), color: None };
     for atom in Atoms(fields.remaining) {
         let atom = atom?;
         match &atom.kind {
             b"av1C" | b"avcC" | b"hvcC" | b"vpcC" => {
-                crate::error::reserve(&mut config.record, atom.data.len())?;
+                crate::error::reserve(&mut config.record, atom.content.len())?;
                 config.record.clear();
-                config.record.extend_from_slice(atom.data);
+                config.record.extend_from_slice(atom.content);
             }
             b"colr" => config.color = parse_color(atom.fields()).or(config.color),
             _ => {}
@@ -36,11 +37,11 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
 
 /// Returns the color description, or `None` for an ICC profile.
 fn parse_color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
-    let kind = fields.kind().ok()?;
-    let mut number = || fields.u16().ok();
+    let kind = fields.read_kind().ok()?;
+    let mut number = || fields.read_u16().ok();
     let (primaries, transfer, matrix) = (number()?, number()?, number()?);
     match &kind {
-        b"nclx" => Some((primaries, transfer, matrix, fields.u8().ok()? & 0x80 != 0)),
+        b"nclx" => Some((primaries, transfer, matrix, fields.read_u8().ok()? & 0x80 != 0)),
         // QuickTime's variant does not store the range.
         b"nclc" => Some((primaries, transfer, matrix, false)),
         _ => None,

@@ -1,6 +1,6 @@
 //! Finds and reads the boxes that contain the tables of packets.
 
-use super::atoms::quoted;
+use super::atoms::quote_kind;
 use super::fragments::Fragments;
 use super::movie::Movie;
 use crate::error::{Error, Result, reserve};
@@ -76,14 +76,14 @@ fn read_header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 
         size => (8, u64::from(size)),
     };
     if size < header_len {
-        return Err(Error::damaged(format!("box {} at byte {offset} has the invalid size {size}", quoted(kind))));
+        return Err(Error::damaged(format!("box {} at byte {offset} has the invalid size {size}", quote_kind(kind))));
     }
     // In a truncated file, the last box may end after the file.
     let end = offset.saturating_add(size);
     if end > len && matches!(&kind, b"moov" | b"moof") {
         return Err(Error::damaged(format!(
             "the file ends at byte {len}, but its box {} ends at byte {end}",
-            quoted(kind)
+            quote_kind(kind)
         )));
     }
     Ok(Some((kind, offset + header_len, end.min(len))))

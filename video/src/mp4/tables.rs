@@ -26,13 +26,13 @@ fn packet_of_size(size: u32) -> Packet {
 fn read_sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = Vec::new();
     if let Some(stz2) = stbl.child(b"stz2")? {
-        let (mut fields, ..) = stz2.full_box()?;
-        let bits = fields.u32()? & 0xff;
-        let count = fields.u32()?;
+        let (mut fields, ..) = stz2.parse_full_box()?;
+        let bits = fields.read_u32()? & 0xff;
+        let count = fields.read_u32()?;
         let bytes = match bits {
-            4 => fields.entries(count.div_ceil(2), 1)?,
-            8 => fields.entries(count, 1)?,
-            16 => fields.entries(count, 2)?,
+            4 => fields.read_entries(count.div_ceil(2), 1)?,
+            8 => fields.read_entries(count, 1)?,
+            16 => fields.read_entries(count, 2)?,
             _ => return Err(Error::damaged(format!("box \"stz2\" has sizes of {bits} bits: expected 4, 8 or 16"))),
         };
         reserve(&mut packets, count as usize)?;
@@ -47,10 +47,10 @@ fn read_sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
         packets.truncate(count as usize);
         return Ok(packets);
     }
-    let (mut fields, ..) = stbl.required_child(b"stsz")?.full_box()?;
-    let (size, count) = (fields.u32()?, fields.u32()?);
+    let (mut fields, ..) = stbl.required_child(b"stsz")?.parse_full_box()?;
+    let (size, count) = (fields.read_u32()?, fields.read_u32()?);
     if size == 0 {
-        let entries = fields.entries(count, 4)?;
+        let entries = fields.read_entries(count, 4)?;
         reserve(&mut packets, count as usize)?;
         packets.extend(entries.map(|entry| packet_of_size(u32_at(entry, 0))));
     } else {
@@ -78,9 +78,9 @@ fn set_positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
         Some(co64) => (co64, 8),
         None => (stbl.required_child(b"stco")?, 4),
     };
-    let (mut fields, ..) = atom.full_box()?;
-    let count = fields.u32()?;
-    let chunks = fields.entries(count, offset_bytes)?;
+    let (mut fields, ..) = atom.parse_full_box()?;
+    let count = fields.read_u32()?;
+    let chunks = fields.read_entries(count, offset_bytes)?;
     let mut runs = table_entries(stbl.required_child(b"stsc")?, 12)?.peekable();
     let (mut packets_per_chunk, mut next_packet) = (0, 0);
     for (chunk, entry) in (1_u32..).zip(chunks) {
@@ -165,7 +165,7 @@ fn mark_keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
 }
 
 fn table_entries<'a>(atom: Atom<'a>, entry_bytes: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
-    let (mut fields, ..): (Fields<'a>, _, _) = atom.full_box()?;
-    let count = fields.u32()?;
-    fields.entries(count, entry_bytes)
+    let (mut fields, ..): (Fields<'a>, _, _) = atom.parse_full_box()?;
+    let count = fields.read_u32()?;
+    fields.read_entries(count, entry_bytes)
 }

@@ -15,23 +15,24 @@ pub(super) struct Bitstream {
     codec: Codec,
     /// Size in bytes of the length prefix of each NAL unit, for H.264 and HEVC.
     length_bytes: usize,
-    headers: Vec<u8>,
+    /// The parameter sets, with start codes.
+    parameter_sets: Vec<u8>,
 }
 
 /// What the parser should find in an H.264 or HEVC packet. For VP9, whose packets are not parsed
 /// here, `image_count` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Content {
+pub(super) struct PacketContent {
     pub(super) image_count: usize,
     /// True if this packet may start an open group of pictures. Later packets may then contain
     /// leading pictures, which cannot be decoded if they depend on pictures before this packet.
-    pub(super) is_open: bool,
+    pub(super) may_be_open_group: bool,
 }
 
 impl Bitstream {
     pub(super) fn new(config: &CodecConfig) -> Result<Self> {
         let record = &config.record[..];
-        let (length_bytes, headers) = match config.codec {
+        let (length_bytes, parameter_sets) = match config.codec {
             Codec::H264 => parse_avcc(record)?,
             Codec::Hevc => parse_hvcc(record)?,
             Codec::Vp9 => (0, Vec::new()),
@@ -41,7 +42,7 @@ impl Bitstream {
                 )));
             }
         };
-        Ok(Bitstream { codec: config.codec, length_bytes, headers })
+        Ok(Bitstream { codec: config.codec, length_bytes, parameter_sets })
     }
 
     pub(super) fn codec(&self) -> Codec {
@@ -50,21 +51,22 @@ impl Bitstream {
 
     /// Replaces the content of `out` with the rewritten packet. `is_first` says whether decoding
     /// starts with this packet.
-    pub(super) fn rewrite(&self, packet: &[u8], is_first: bool, out: &mut Vec<u8>) -> Result<Content> {
+    pub(super) fn rewrite(&self, packet: &[u8], is_first: bool, out: &mut Vec<u8>) -> Result<PacketContent> {
         out.clear();
-        reserve(out, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
+        reserve(out, self.parameter_sets.len() + packet.len() + packet.len() / 8 + 64)?;
         if is_first {
-            out.extend_from_slice(&self.headers);
+            out.extend_from_slice(&self.parameter_sets);
         }
         if self.codec == Codec::Vp9 {
             out.extend_from_slice(packet);
-            return Ok(Content { image_count: 0, is_open: false });
+            return Ok(PacketContent { image_count: 0, may_be_open_group: false });
         }
         self.insert_start_codes(packet, out)
     }
 
-    fn insert_start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
-        let (mut rest, mut slice_count, mut skipped_count, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
+    fn insert_start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<PacketContent> {
+        let (mut rest, mut slice_count, mut skippable_count, mut may_be_open_group) =
+            (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
             let offset = packet.len() - rest.len();
             let length = rest.split_at_checked(self.length_bytes).map(|(length, after)| {
@@ -85,48 +87,48 @@ impl Bitstream {
                 return Err(Error::damaged(format!("the NAL unit at byte {offset} of the packet is empty")));
             }
             rest = after;
-            match Unit::parse(self.codec, unit) {
-                Unit::Slice { is_random_access } => {
+            match NalUnit::parse(self.codec, unit) {
+                NalUnit::Slice { is_random_access } => {
                     slice_count += 1;
-                    is_open &= !is_random_access;
+                    may_be_open_group &= !is_random_access;
                 }
-                Unit::Skipped => skipped_count += 1,
-                Unit::Other => {}
+                NalUnit::Skippable => skippable_count += 1,
+                NalUnit::Other => {}
             }
             reserve(out, START_CODE.len() + unit.len())?;
             out.extend_from_slice(&START_CODE);
             out.extend_from_slice(unit);
         }
-        if slice_count + skipped_count == 0 {
+        if slice_count + skippable_count == 0 {
             return Err(Error::damaged(format!("the packet of {} bytes contains no image", packet.len())));
         }
-        Ok(Content { image_count: usize::from(slice_count > 0), is_open })
+        Ok(PacketContent { image_count: usize::from(slice_count > 0), may_be_open_group })
     }
 }
 
-enum Unit {
+enum NalUnit {
     /// A slice of a picture. If `is_random_access` is true, the picture is an IDR picture (H.264)
     /// or an IRAP picture (HEVC): decoding may start with it, and later pictures do not refer to
-    /// earlier ones, except HEVC's RASL pictures, which are `Skipped`.
+    /// earlier ones, except HEVC's RASL pictures, which are `Skippable`.
     Slice {
         is_random_access: bool,
     },
     /// A slice of an HEVC picture that may refer to pictures before the preceding key frame.
     /// Decoders skip the picture if decoding starts at that key frame.
-    Skipped,
+    Skippable,
     Other,
 }
 
-impl Unit {
+impl NalUnit {
     fn parse(codec: Codec, unit: &[u8]) -> Self {
         match (codec, unit[0]) {
-            (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_random_access: byte & 31 == 5 },
+            (Codec::H264, byte) if matches!(byte & 31, 1..=5) => NalUnit::Slice { is_random_access: byte & 31 == 5 },
             // RASL_N and RASL_R.
-            (Codec::Hevc, byte) if matches!(byte >> 1 & 63, 8 | 9) => Unit::Skipped,
+            (Codec::Hevc, byte) if matches!(byte >> 1 & 63, 8 | 9) => NalUnit::Skippable,
             // All other slices. Types 16 to 23 are IRAP pictures (BLA, IDR and CRA). Types 24 to 31
             // are reserved.
-            (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => Unit::Slice { is_random_access: byte >> 1 & 63 >= 16 },
-            _ => Unit::Other,
+            (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => NalUnit::Slice { is_random_access: byte >> 1 & 63 >= 16 },
+            _ => NalUnit::Other,
         }
     }
 }
@@ -138,11 +140,11 @@ struct RecordReader<'a> {
 }
 
 impl<'a> RecordReader<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
-        let (content, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
+    fn read_bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (content, rest) = self.remaining.split_at_checked(count).ok_or_else(|| {
             let offset = self.record.len() - self.remaining.len();
             Error::damaged(format!(
-                "the box {} has {} bytes: expected {bytes} more bytes at byte {offset}",
+                "the box {} has {} bytes: expected {count} more bytes at byte {offset}",
                 self.name,
                 self.record.len()
             ))
@@ -151,18 +153,18 @@ impl<'a> RecordReader<'a> {
         Ok(content)
     }
 
-    fn u8(&mut self) -> Result<u8> {
-        Ok(self.take(1)?[0])
+    fn read_u8(&mut self) -> Result<u8> {
+        Ok(self.read_bytes(1)?[0])
     }
 
-    fn u16(&mut self) -> Result<usize> {
-        self.take(2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
+    fn read_u16(&mut self) -> Result<usize> {
+        self.read_bytes(2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
     }
 
     fn copy_sets(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
         for _ in 0..count {
-            let length = self.u16()?;
-            let set = self.take(length)?;
+            let length = self.read_u16()?;
+            let set = self.read_bytes(length)?;
             reserve(out, START_CODE.len() + set.len())?;
             out.extend_from_slice(&START_CODE);
             out.extend_from_slice(set);
@@ -175,22 +177,22 @@ impl<'a> RecordReader<'a> {
 /// codes.
 fn parse_avcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = RecordReader { name: "avcC", record, remaining: record };
-    let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
+    let length_bytes = usize::from(reader.read_bytes(5)?[4] & 3) + 1;
     let mut sets = Vec::new();
-    let sps_count = usize::from(reader.u8()? & 31);
+    let sps_count = usize::from(reader.read_u8()? & 31);
     reader.copy_sets(sps_count, &mut sets)?;
-    let pps_count = usize::from(reader.u8()?);
+    let pps_count = usize::from(reader.read_u8()?);
     reader.copy_sets(pps_count, &mut sets)?;
     Ok((length_bytes, sets))
 }
 
 fn parse_hvcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = RecordReader { name: "hvcC", record, remaining: record };
-    let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
+    let length_bytes = usize::from(reader.read_bytes(22)?[21] & 3) + 1;
     let mut sets = Vec::new();
-    for _ in 0..reader.u8()? {
-        reader.u8()?;
-        let count = reader.u16()?;
+    for _ in 0..reader.read_u8()? {
+        reader.read_u8()?;
+        let count = reader.read_u16()?;
         reader.copy_sets(count, &mut sets)?;
     }
     Ok((length_bytes, sets))
@@ -224,7 +226,10 @@ mod tests {
         let units = [0, 0, 0, 1, 0x06, 7, 0, 0, 0, 1, 0x65, 8, 9];
         let sets = [0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x68];
         let mut out = vec![1, 2, 3];
-        assert_eq!(stream.rewrite(&packet, true, &mut out).unwrap(), Content { image_count: 1, is_open: false });
+        assert_eq!(
+            stream.rewrite(&packet, true, &mut out).unwrap(),
+            PacketContent { image_count: 1, may_be_open_group: false }
+        );
         assert_eq!(out, [&sets[..], &units].concat());
         stream.rewrite(&packet, false, &mut out).unwrap();
         assert_eq!(out, units);

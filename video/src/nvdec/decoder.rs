@@ -18,8 +18,8 @@
 //! of H.264 and HEVC, but not of VP9.
 //!
 //! **Invariants**
-//! 1. [`State`] and [`Decoder`] contain handles of the context of `State::device`. The handles are
-//!    used and destroyed only while that context is current.
+//! 1. [`ParserState`] and [`Decoder`] contain handles of the context of `ParserState::device`. The
+//! handles are used and destroyed only while that context is current.
 //! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, only the functions
 //!    that the parser calls access the state. At all other times, only the methods of [`Decoder`]
 //!    and [`Group`] do.
@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::time::{Duration, Instant};
 
-use super::bitstream::{Bitstream, Content};
+use super::bitstream::{Bitstream, PacketContent};
 use super::device::{Device, cuvid_codec};
 use super::ffi::{self, Copy2d, CreateInfo, DecodeStatus, Format, PicParams, ProcParams, ReconfigureInfo};
 use super::frame::Frame;
@@ -53,7 +53,7 @@ const DECODE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Decoder {
     group: Option<Group>,
     input: Vec<u8>,
-    state: NonNull<State>,
+    state: NonNull<ParserState>,
 }
 
 // SAFETY: the handles may be used on any thread while their context is current (invariant 1).
@@ -73,17 +73,17 @@ struct Group {
 }
 
 /// The state that the functions called by the parser access.
-struct State {
+struct ParserState {
     driver_decoder: Option<DriverDecoder>,
     images: Images,
     codec: Codec,
     format: Option<Format>,
     /// Index of the packet that is being parsed.
-    packet: usize,
-    /// Presentation order of the key frame. Set only if `is_open` is true.
+    packet_index: usize,
+    /// Presentation order of the key frame. Set only if `may_be_open_group` is true.
     key_order: Option<c_int>,
     /// True if the group starts with an H.264 key frame that is not an IDR image.
-    is_open: bool,
+    may_be_open_group: bool,
     /// Matrix and range of VP9, which the driver does not report.
     vp9_color: (u8, bool),
     is_past_leading: bool,
@@ -92,8 +92,8 @@ struct State {
     failure: Option<Error>,
     panic: Option<Box<dyn Any + Send>>,
     stream: ffi::Stream,
-    host: HostMemory,
-    /// The last frame that was read. Its samples are in `host`.
+    host_memory: HostMemory,
+    /// The last frame that was read. Its samples are in `host_memory`.
     frame: Frame,
     device: Device,
 }
@@ -108,28 +108,28 @@ impl Decoder {
             let status = unsafe { (driver.cuda.stream_create)(&raw mut stream, ffi::STREAM_NON_BLOCKING) };
             driver.check(status, || "creating a stream for decoded frames".into())?;
         }
-        let state = Box::new(State {
+        let state = Box::new(ParserState {
             driver_decoder: None,
             images: Images::default(),
             codec: Codec::H264,
             format: None,
-            packet: 0,
+            packet_index: 0,
             key_order: None,
-            is_open: false,
+            may_be_open_group: false,
             vp9_color: (2, false),
             is_past_leading: false,
             reports_damage: true,
             failure: None,
             panic: None,
             stream,
-            host: HostMemory { data: null_mut(), capacity: 0 },
+            host_memory: HostMemory { data: null_mut(), capacity: 0 },
             frame: Frame::default(),
             device,
         });
         Ok(Decoder { group: None, input: Vec::new(), state: NonNull::from(Box::leak(state)) })
     }
 
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut ParserState {
         // SAFETY: invariant 2. The parser is not running.
         unsafe { self.state.as_mut() }
     }
@@ -145,7 +145,7 @@ impl Decoder {
         state.images.clear();
         (state.codec, state.failure, state.panic) = (config.codec, None, None);
         (state.format, state.key_order) = (None, None);
-        (state.is_open, state.is_past_leading, state.reports_damage) = (false, false, true);
+        (state.may_be_open_group, state.is_past_leading, state.reports_damage) = (false, false, true);
         let mut params = ffi::ParserParams::zeroed();
         params.codec = cuvid_codec(config.codec).expect("checked by the bitstream");
         params.max_surfaces = 1;
@@ -183,11 +183,11 @@ impl Decoder {
         let device = self.state().device.clone();
         let _entered = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
-        let position = group.shown_images.len();
+        let packet_index = group.shown_images.len();
         crate::error::reserve(&mut group.shown_images, 1)?;
         let result = match &group.failure_cause {
-            Some((kind, why)) => Err(Error::new(*kind, why.clone())),
-            None => group.push(&mut self.input, self.state, position, packet, &device),
+            Some((kind, cause)) => Err(Error::new(*kind, cause.clone())),
+            None => group.push(&mut self.input, self.state, packet_index, packet, &device),
         };
         group.shown_images.push(result.as_ref().ok().copied().flatten());
         // SAFETY: invariant 2. The parser is not running.
@@ -213,32 +213,32 @@ impl Decoder {
     /// GPU memory, which cannot happen for the packet that was pushed last. Fails if the packet
     /// shows no image, or if the packet or an earlier packet on which the frame may depend is
     /// damaged.
-    pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
+    pub(super) fn frame(&mut self, packet_index: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _entered = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
-        let Some(shown_image) = group.shown_images[packet] else {
+        let Some(shown_image) = group.shown_images[packet_index] else {
             return Err(match &group.failure_cause {
-                Some((kind, why)) => Error::new(*kind, why.clone()),
+                Some((kind, cause)) => Error::new(*kind, cause.clone()),
                 None => Error::damaged(format!(
-                    "packet {packet} after the key frame shows no image: it refers to images before the key frame"
+                    "packet {packet_index} after the key frame shows no image: it refers to images before the key frame"
                 )),
             });
         };
         let state = self.state();
         let Some((surface, image)) = state.images.find(shown_image) else { return Ok(false) };
-        state.copy_to_host(surface, image.is_field, shown_image, packet, &device)?;
+        state.copy_to_host(surface, image.is_field, shown_image, packet_index, &device)?;
         Ok(true)
     }
 
     pub(super) fn planes(&mut self) -> Planes<'_> {
         let state = self.state();
-        state.frame.planes(state.host.bytes())
+        state.frame.planes(state.host_memory.bytes())
     }
 
     /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
-    pub(super) fn has_frame(&mut self, packet: usize) -> bool {
-        let shown_image = self.group.as_ref().and_then(|group| group.shown_images[packet]);
+    pub(super) fn has_frame(&mut self, packet_index: usize) -> bool {
+        let shown_image = self.group.as_ref().and_then(|group| group.shown_images[packet_index]);
         shown_image.is_some_and(|shown_image| self.state().images.find(shown_image).is_some())
     }
 }
@@ -250,7 +250,7 @@ impl Drop for Decoder {
             self.destroy_parser(&device);
             let state = self.state();
             state.reset_engine(&device);
-            state.host.free(&device);
+            state.host_memory.free(&device);
             // SAFETY: invariant 1.
             unsafe { (device.driver().cuda.stream_destroy)(state.stream) };
         }
@@ -261,10 +261,10 @@ impl Drop for Decoder {
     }
 }
 
-fn damaged_packet(packet: usize, cause: &str) -> Error {
-    match packet {
+fn damaged_packet(packet_index: usize, cause: &str) -> Error {
+    match packet_index {
         0 => Error::damaged(format!("the packet of the key frame is damaged ({cause})")),
-        packet => Error::damaged(format!("packet {packet} after the key frame is damaged ({cause})")),
+        packet_index => Error::damaged(format!("packet {packet_index} after the key frame is damaged ({cause})")),
     }
 }
 
@@ -274,36 +274,36 @@ impl Group {
     fn push(
         &mut self,
         input: &mut Vec<u8>,
-        mut state: NonNull<State>,
-        position: usize,
+        mut state: NonNull<ParserState>,
+        packet_index: usize,
         packet: &[u8],
         device: &Device,
     ) -> Result<Option<usize>> {
-        let damaged = |e: Error| match e.kind() {
-            ErrorKind::Damaged => damaged_packet(position, &e.to_string()),
+        let damaged_error = |e: Error| match e.kind() {
+            ErrorKind::Damaged => damaged_packet(packet_index, &e.to_string()),
             _ => e,
         };
-        let Content { image_count: mut min_images, is_open } =
-            self.bitstream.rewrite(packet, position == 0, input).map_err(damaged)?;
+        let PacketContent { image_count: mut min_images, may_be_open_group } =
+            self.bitstream.rewrite(packet, packet_index == 0, input).map_err(damaged_error)?;
         let vp9_packet = match self.bitstream.codec() {
-            Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
+            Codec::Vp9 => Some(self.references.add(packet).map_err(damaged_error)?),
             _ => None,
         };
         let first_image = {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
-            if position == 0 {
-                self.may_have_leading = is_open;
-                state.is_open = is_open;
+            if packet_index == 0 {
+                self.may_have_leading = may_be_open_group;
+                state.may_be_open_group = may_be_open_group;
             }
-            (state.packet, state.vp9_color) = (position, self.references.color);
+            (state.packet_index, state.vp9_color) = (packet_index, self.references.color);
             state.images.count()
         };
         let mut source = ffi::SourcePacket {
             flags: ffi::packet::HAS_TIMESTAMP | ffi::packet::END_OF_PICTURE,
             bytes: input.len() as c_ulong,
             data: input.as_ptr(),
-            timestamp: position as i64,
+            timestamp: packet_index as i64,
         };
         // SAFETY: the parser reads the packet during the call. It accesses the state (invariant 2).
         let status = unsafe { (device.driver().cuvid.parse)(self.parser, &raw mut source) };
@@ -312,28 +312,28 @@ impl Group {
         if state.failure.is_some() || state.panic.is_some() {
             return Ok(None);
         }
-        device.driver().check(status, || format!("parsing packet {position} after the key frame"))?;
+        device.driver().check(status, || format!("parsing packet {packet_index} after the key frame"))?;
         let added_images = state.images.count() - first_image;
         if let Some(vp9_packet) = vp9_packet {
             return match added_images {
                 _ if added_images == vp9_packet.image_count => Ok(Some(vp9_packet.shown_image)),
                 _ => Err(damaged_packet(
-                    position,
+                    packet_index,
                     &format!("it contains {} images, but the driver found {added_images}", vp9_packet.image_count),
                 )),
             };
         }
         // Images that precede the key frame in presentation order may be impossible to decode.
-        if added_images == 0 && position > 0 && self.may_have_leading && !state.is_past_leading {
+        if added_images == 0 && packet_index > 0 && self.may_have_leading && !state.is_past_leading {
             min_images = 0;
         }
         match added_images {
             _ if added_images < min_images => {
-                Err(damaged_packet(position, "the parser of the driver found no image in it"))
+                Err(damaged_packet(packet_index, "the parser of the driver found no image in it"))
             }
             0 => Ok(None),
             1 => Ok(Some(first_image)),
-            _ => Err(damaged_packet(position, &format!("it contains {added_images} images"))),
+            _ => Err(damaged_packet(packet_index, &format!("it contains {added_images} images"))),
         }
     }
 }
@@ -453,8 +453,8 @@ impl HostMemory {
         if self.capacity == 0 {
             return &[];
         }
-        // SAFETY: `grow` allocated this many bytes and set them to zero. Only `State::copy_to_host`
-        // writes to them, and waits until the device has done so.
+        // SAFETY: `grow` allocated this many bytes and set them to zero. Only
+        // `ParserState::copy_to_host` writes to them, and waits until the device has done so.
         unsafe { std::slice::from_raw_parts(self.data.cast(), self.capacity) }
     }
 
@@ -467,12 +467,12 @@ impl HostMemory {
     }
 }
 
-impl State {
+impl ParserState {
     /// Calls `function`. If it fails or panics, stores the error or the panic and returns 0, which
     /// makes the parser stop.
     ///
     /// # Safety
-    /// `state` points to a [`State`] that no other code accesses during the call.
+    /// `state` points to a [`ParserState`] that no other code accesses during the call.
     unsafe fn run_callback(state: *mut c_void, function: impl FnOnce(&mut Self) -> Result<c_int>) -> c_int {
         // SAFETY: guaranteed by the caller.
         let state = unsafe { &mut *state.cast::<Self>() };
@@ -515,7 +515,7 @@ impl State {
             return Err(Error::unsupported(format!(
                 "the format of the video changes from {} x {} to {} x {} pixels in packet {} after a key frame, which \
                  is not supported",
-                previous_format.coded_width, previous_format.coded_height, size.0, size.1, self.packet
+                previous_format.coded_width, previous_format.coded_height, size.0, size.1, self.packet_index
             )));
         }
         let chroma = match format.chroma {
@@ -564,11 +564,11 @@ impl State {
                 first.is_field = false;
             }
         } else {
-            self.wait(surface)?;
+            self.wait_for_image(surface)?;
             let order = image.order_h264[0].min(image.order_h264[1]);
-            let is_leading = self.is_open && order < *self.key_order.get_or_insert(order);
-            self.is_past_leading |= self.packet > 0 && !is_leading;
-            self.images.add(surface, self.packet, is_leading, image.is_field != 0);
+            let is_leading = self.may_be_open_group && order < *self.key_order.get_or_insert(order);
+            self.is_past_leading |= self.packet_index > 0 && !is_leading;
+            self.images.add(surface, self.packet_index, is_leading, image.is_field != 0);
         }
         let driver = *self.device.driver();
         let driver_decoder =
@@ -576,14 +576,14 @@ impl State {
         // SAFETY: the context is current and the handle is valid (invariant 1). The parser filled
         // the structure.
         let status = unsafe { (driver.cuvid.decode)(driver_decoder.handle, params) };
-        driver.check(status, || format!("decoding packet {} after the key frame", self.packet))?;
+        driver.check(status, || format!("decoding packet {} after the key frame", self.packet_index))?;
         Ok(1)
     }
 
     /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If
     /// the driver does not report damage, this method returns at once, and the image counts as
     /// undamaged.
-    fn wait(&mut self, surface: usize) -> Result<()> {
+    fn wait_for_image(&mut self, surface: usize) -> Result<()> {
         let Some(driver_decoder) = &self.driver_decoder else { return Ok(()) };
         if self.images.get_mut(surface).is_none_or(|image| image.is_damaged.is_some()) {
             return Ok(());
@@ -618,8 +618,8 @@ impl State {
         &mut self,
         surface: usize,
         is_field: bool,
-        index: usize,
-        packet: usize,
+        image_index: usize,
+        packet_index: usize,
         device: &Device,
     ) -> Result<()> {
         let (Some(format), Some(driver_decoder)) = (self.format, &self.driver_decoder) else {
@@ -633,8 +633,8 @@ impl State {
         let sample_bytes = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
         let (chroma_row_bytes, chroma_height) = (width.next_multiple_of(2) * sample_bytes, height.div_ceil(2));
         let bits = 8 + format.bit_depth_luma_minus8;
-        let (luma_bytes, bytes) = Frame::bytes((width, height), bits);
-        self.host.grow(device, bytes)?;
+        let (luma_bytes, bytes) = Frame::byte_counts((width, height), bits);
+        self.host_memory.grow(device, bytes)?;
 
         let mut params = ProcParams::zeroed();
         params.progressive = 1;
@@ -646,8 +646,8 @@ impl State {
         // the address and the pitch before it returns.
         let status =
             unsafe { (driver.cuvid.map)(handle, surface as c_int, &raw mut address, &raw mut pitch, &raw mut params) };
-        driver.check(status, || format!("reading the frame of packet {packet} after the key frame"))?;
-        let (pitch, stream, host) = (pitch as usize, self.stream, self.host.data);
+        driver.check(status, || format!("reading the frame of packet {packet_index} after the key frame"))?;
+        let (pitch, stream, host) = (pitch as usize, self.stream, self.host_memory.data);
         let copy = |y: usize, width_bytes: usize, rows: usize, offset: usize| {
             let mut copy = Copy2d::zeroed();
             copy.src_type = ffi::MEMORY_DEVICE;
@@ -675,30 +675,30 @@ impl State {
 
         // An engine decodes the images of a decoder one after the other, so all earlier images are
         // decoded.
-        let unchecked_surfaces: Vec<usize> = self.images.unchecked_surfaces(index).collect();
+        let unchecked_surfaces: Vec<usize> = self.images.unchecked_surfaces(image_index).collect();
         for surface in unchecked_surfaces {
-            self.wait(surface)?;
+            self.wait_for_image(surface)?;
         }
-        if let Some(position) = self.images.damaged_packet(index) {
-            return Err(damaged_packet(position, "the video engine of the GPU reports an error"));
+        if let Some(packet_index) = self.images.damaged_packet(image_index) {
+            return Err(damaged_packet(packet_index, "the video engine of the GPU reports an error"));
         }
         let (matrix, is_full_range) = match self.codec {
             Codec::Vp9 => self.vp9_color,
             _ => (format.matrix, format.signal & 8 != 0),
         };
         let coding = Coding { matrix: matrix.into(), is_full_range, bits };
-        self.frame.set((width, height), coding, &self.host.bytes()[..bytes])
+        self.frame.set((width, height), coding, &self.host_memory.bytes()[..bytes])
     }
 }
 
 unsafe extern "C" fn on_sequence(state: *mut c_void, format: *mut Format) -> c_int {
     // SAFETY: the parser passes the state, and a valid structure (invariant 2).
-    unsafe { State::run_callback(state, |state| state.set_format(&*format)) }
+    unsafe { ParserState::run_callback(state, |state| state.set_format(&*format)) }
 }
 
 unsafe extern "C" fn on_decode(state: *mut c_void, params: *mut PicParams) -> c_int {
     // SAFETY: the parser passes the state (invariant 2).
-    unsafe { State::run_callback(state, |state| state.queue_image(params)) }
+    unsafe { ParserState::run_callback(state, |state| state.queue_image(params)) }
 }
 
 unsafe extern "C" fn on_display(_: *mut c_void, _: *mut c_void) -> c_int {

@@ -10,26 +10,26 @@ pub(super) struct Frame {
     size: (usize, usize),
     coding: Coding,
     /// The planes, if samples have more than 8 bits.
-    words: [Vec<u16>; 3],
+    wide_planes: [Vec<u16>; 3],
 }
 
 impl Default for Frame {
     fn default() -> Self {
         let coding = Coding { matrix: 2, is_full_range: false, bits: 8 };
-        Frame { size: (0, 0), coding, words: Default::default() }
+        Frame { size: (0, 0), coding, wide_planes: Default::default() }
     }
 }
 
 impl Frame {
     /// Returns the number of bytes of luma, and of luma and chroma together.
-    pub(super) fn bytes((width, height): (usize, usize), bits: u8) -> (usize, usize) {
-        let sample = if bits == 8 { 1 } else { 2 };
-        let luma = width * height * sample;
-        (luma, luma + width.next_multiple_of(2) * height.div_ceil(2) * sample)
+    pub(super) fn byte_counts((width, height): (usize, usize), bits: u8) -> (usize, usize) {
+        let sample_bytes = if bits == 8 { 1 } else { 2 };
+        let luma = width * height * sample_bytes;
+        (luma, luma + width.next_multiple_of(2) * height.div_ceil(2) * sample_bytes)
     }
 
-    /// Replaces the frame. `samples` are rows without padding: luma, and then Cb and Cr alternately.
-    /// A sample of more than 8 bits is stored in the upper bits of two bytes.
+    /// Replaces the frame. `samples` are rows without padding: luma, and then Cb and Cr
+    /// alternately. A sample of more than 8 bits is stored in the upper bits of two bytes.
     ///
     /// # Errors
     /// If an allocation fails.
@@ -41,13 +41,13 @@ impl Frame {
         if coding.bits == 8 {
             return Ok(());
         }
-        let (luma, chroma) = samples.split_at(Self::bytes(size, coding.bits).0);
+        let (luma, chroma) = samples.split_at(Self::byte_counts(size, coding.bits).0);
         let shift = 16 - u32::from(coding.bits);
-        let sample = |low: u8, high: u8| u16::from_le_bytes([low, high]) >> shift;
-        let [y, u, v] = &mut self.words;
-        replace(y, luma.chunks_exact(2).map(|pair| sample(pair[0], pair[1])))?;
-        replace(u, chroma.chunks_exact(4).map(|pair| sample(pair[0], pair[1])))?;
-        replace(v, chroma.chunks_exact(4).map(|pair| sample(pair[2], pair[3])))
+        let parse_sample = |low: u8, high: u8| u16::from_le_bytes([low, high]) >> shift;
+        let [y, u, v] = &mut self.wide_planes;
+        replace(y, luma.chunks_exact(2).map(|pair| parse_sample(pair[0], pair[1])))?;
+        replace(u, chroma.chunks_exact(4).map(|pair| parse_sample(pair[0], pair[1])))?;
+        replace(v, chroma.chunks_exact(4).map(|pair| parse_sample(pair[2], pair[3])))
     }
 
     /// Returns the planes. `samples` must be the bytes that were passed to [`set`](Self::set).
@@ -55,11 +55,11 @@ impl Frame {
         let (width, height) = self.size;
         let chroma_width = width.div_ceil(2);
         let (layout, planes) = if self.coding.bits == 8 {
-            let (luma, chroma) = samples.split_at(Self::bytes(self.size, 8).0);
+            let (luma, chroma) = samples.split_at(Self::byte_counts(self.size, 8).0);
             let planes = [Plane::Bits8(luma, width), Plane::Bits8(chroma, 2 * chroma_width), Plane::Bits8(&[], 0)];
             (Layout::Nv12, planes)
         } else {
-            let [y, u, v] = &self.words;
+            let [y, u, v] = &self.wide_planes;
             let planes = [(y, width), (u, chroma_width), (v, chroma_width)];
             (Layout::Yuv420, planes.map(|(samples, stride)| Plane::Bits16(samples, stride)))
         };

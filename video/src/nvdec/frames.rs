@@ -82,7 +82,7 @@ impl FrameDecoder {
                 self.pool.insert(Pool::for_gpu(self.gpu)?).clone()
             }
         };
-        if self.session.as_mut().is_some_and(|session| !session.continues(record)) {
+        if self.session.as_mut().is_some_and(|session| !session.can_continue_with(record)) {
             self.release();
         }
         let session = match &mut self.session {

@@ -34,13 +34,13 @@ pub(super) struct Session {
 
 pub(super) struct Pool {
     device: Device,
-    idle: Mutex<Idle>,
-    released: Condvar,
+    sessions: Mutex<PoolSessions>,
+    session_released: Condvar,
 }
 
-struct Idle {
+struct PoolSessions {
     /// Decoders that no thread uses. The most recently used one is the last.
-    sessions: Vec<Session>,
+    idle: Vec<Session>,
     /// Number of decoders, idle or in use.
     total_count: usize,
 }
@@ -61,53 +61,57 @@ impl Pool {
     }
 
     pub(super) fn new(device: Device) -> Self {
-        Pool { device, idle: Mutex::new(Idle { sessions: Vec::new(), total_count: 0 }), released: Condvar::new() }
+        Pool {
+            device,
+            sessions: Mutex::new(PoolSessions { idle: Vec::new(), total_count: 0 }),
+            session_released: Condvar::new(),
+        }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_sessions(&self) -> MutexGuard<'_, PoolSessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the most suitable decoder. Waits while other threads use all decoders.
     pub(super) fn acquire(&self, record: &Record<'_>) -> Result<Session> {
-        let mut idle = self.idle();
+        let mut sessions = self.lock_sessions();
         loop {
-            let best_index = idle.sessions.iter_mut().position(|session| session.continues(record));
+            let best_index = sessions.idle.iter_mut().position(|session| session.can_continue_with(record));
             let best_index =
-                best_index.or_else(|| idle.sessions.iter().position(|session| session.has_format_of(record)));
+                best_index.or_else(|| sessions.idle.iter().position(|session| session.has_format_of(record)));
             if let Some(index) = best_index {
-                return Ok(idle.sessions.remove(index));
+                return Ok(sessions.idle.remove(index));
             }
-            if idle.total_count < MAX_SESSIONS {
-                idle.total_count += 1;
+            if sessions.total_count < MAX_SESSIONS {
+                sessions.total_count += 1;
                 break;
             }
-            if !idle.sessions.is_empty() {
-                return Ok(idle.sessions.remove(0));
+            if !sessions.idle.is_empty() {
+                return Ok(sessions.idle.remove(0));
             }
-            idle = self.released.wait(idle).unwrap_or_else(PoisonError::into_inner);
+            sessions = self.session_released.wait(sessions).unwrap_or_else(PoisonError::into_inner);
         }
-        drop(idle);
+        drop(sessions);
         let decoder = Decoder::new(self.device.clone()).inspect_err(|_| {
-            self.idle().total_count -= 1;
-            self.released.notify_one();
+            self.lock_sessions().total_count -= 1;
+            self.session_released.notify_one();
         })?;
         Ok(Session { decoder, format: None, body: Vec::new(), packet_ends: Vec::new() })
     }
 
     pub(super) fn release(&self, session: Session) {
-        self.idle().sessions.push(session);
-        self.released.notify_one();
+        self.lock_sessions().idle.push(session);
+        self.session_released.notify_one();
     }
 
     #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.idle().total_count
+    pub(super) fn session_count(&self) -> usize {
+        self.lock_sessions().total_count
     }
 
     #[cfg(test)]
     pub(super) fn lock(&self) -> impl Sized {
-        self.idle()
+        self.lock_sessions()
     }
 }
 
@@ -121,7 +125,7 @@ impl Session {
     /// The decoded packets and the first packets of `record` must have equal bytes. If the
     /// requested frame has already been decoded, as happens in clips in presentation order, its
     /// image must still be in GPU memory.
-    pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
+    pub(super) fn can_continue_with(&mut self, record: &Record<'_>) -> bool {
         let pushed_count = self.packet_ends.len().min(record.packet_count());
         self.has_format_of(record)
             && pushed_count > 0
@@ -153,16 +157,16 @@ impl Session {
     }
 
     fn try_decode(&mut self, record: &Record<'_>, later_records: &[Record<'_>]) -> Result<usize> {
-        if !self.continues(record) {
+        if !self.can_continue_with(record) {
             self.start(record)?;
         }
         let pushed_count = self.packet_ends.len();
-        self.push(record)?;
+        self.push_packets(record)?;
         for later in later_records {
             if !later.body().starts_with(record.body()) {
                 break;
             }
-            self.push(later)?;
+            self.push_packets(later)?;
         }
         if !self.decoder.frame(record.packet_count() - 1)? {
             let packet = record.packet_count() - 1;
@@ -197,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    fn push(&mut self, record: &Record<'_>) -> Result<()> {
+    fn push_packets(&mut self, record: &Record<'_>) -> Result<()> {
         let pushed_count = self.packet_ends.len();
         reserve(&mut self.packet_ends, record.packet_count().saturating_sub(pushed_count))?;
         for packet in record.packets().skip(pushed_count) {

@@ -41,7 +41,7 @@ struct TestImage {
     number: u8,
     order: u8,
     /// Bit mask of the references that the image replaces.
-    refresh: u32,
+    refresh_mask: u32,
     is_damaged: bool,
 }
 
@@ -71,7 +71,7 @@ impl Parser {
             return false;
         }
         for (index, reference) in self.references.iter_mut().enumerate() {
-            if image.refresh >> index & 1 == 1 {
+            if image.refresh_mask >> index & 1 == 1 {
                 *reference = Some(surface);
             }
         }
@@ -95,9 +95,9 @@ impl Parser {
             if !matches!(unit[0] & 31, 1 | 5) {
                 return true;
             }
-            let refresh = if unit[0] >> 5 != 0 { 1 << self.next_reference } else { 0 };
-            self.next_reference = (self.next_reference + usize::from(refresh != 0)) % 2;
-            self.decode(&TestImage { number: unit[1], order: unit[2], refresh, is_damaged: unit[3] == 2 })
+            let refresh_mask = if unit[0] >> 5 != 0 { 1 << self.next_reference } else { 0 };
+            self.next_reference = (self.next_reference + usize::from(refresh_mask != 0)) % 2;
+            self.decode(&TestImage { number: unit[1], order: unit[2], refresh_mask, is_damaged: unit[3] == 2 })
         })
     }
 
@@ -105,9 +105,10 @@ impl Parser {
     fn decode_vp9(&mut self, data: &[u8]) -> bool {
         let mut succeeded = true;
         let parsed = for_each_frame(data, |frame| {
-            if let Header::Encoded { refresh, .. } = Header::parse(frame)? {
+            if let Header::Encoded { refresh_mask, .. } = Header::parse(frame)? {
                 self.image_count += 1;
-                let image = TestImage { number: self.image_count, order: self.image_count, refresh, is_damaged: false };
+                let image =
+                    TestImage { number: self.image_count, order: self.image_count, refresh_mask, is_damaged: false };
                 succeeded = succeeded && self.decode(&image);
             }
             Ok(())
@@ -456,7 +457,7 @@ fn the_same_frames_result_for_any_order_of_records() {
     let mut other = FrameDecoder::with_pool(&pool);
     show(&mut other, &records[4]);
     assert_eq!(other.decoded_packets(), 0, "a different thread continues");
-    assert_eq!(pool.count(), 1);
+    assert_eq!(pool.session_count(), 1);
 }
 
 fn show_before(decoder: &mut FrameDecoder, record: &[u8], later: &[Vec<u8>]) -> u8 {
@@ -517,7 +518,7 @@ fn many_threads_share_few_decoders() {
             });
         }
     });
-    assert!(pool.count() <= MAX_SESSIONS);
+    assert!(pool.session_count() <= MAX_SESSIONS);
 }
 
 #[test]
@@ -532,7 +533,7 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
         decoders[3].release();
         assert_eq!(waits.join().unwrap(), 5);
     });
-    assert_eq!(pool.count(), MAX_SESSIONS);
+    assert_eq!(pool.session_count(), MAX_SESSIONS);
 }
 
 #[test]

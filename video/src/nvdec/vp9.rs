@@ -35,10 +35,10 @@ pub(super) enum Header {
     ShowExisting(usize),
     Encoded {
         /// Bit `n` is set if reference `n` is replaced.
-        refresh: u32,
+        refresh_mask: u32,
         is_shown: bool,
         /// Matrix and range, or `None` if this is not a key frame.
-        key: Option<(u8, bool)>,
+        key_color: Option<(u8, bool)>,
     },
 }
 
@@ -53,18 +53,18 @@ impl References {
                 Header::ShowExisting(index) => Some(self.reference_images[index].ok_or_else(|| {
                     Error::damaged(format!("a VP9 frame shows the reference image {index}, which does not exist"))
                 })?),
-                Header::Encoded { refresh, is_shown, key } => {
-                    if self.image_count == 0 && key.is_none() {
+                Header::Encoded { refresh_mask, is_shown, key_color } => {
+                    if self.image_count == 0 && key_color.is_none() {
                         return Err(Error::damaged("the first VP9 frame is not a key frame"));
                     }
                     let image = self.image_count;
                     self.image_count += 1;
                     for (index, reference) in self.reference_images.iter_mut().enumerate() {
-                        if refresh >> index & 1 == 1 {
+                        if refresh_mask >> index & 1 == 1 {
                             *reference = Some(image);
                         }
                     }
-                    self.color = key.unwrap_or(self.color);
+                    self.color = key_color.unwrap_or(self.color);
                     is_shown.then_some(image)
                 }
             };
@@ -80,13 +80,13 @@ impl References {
 }
 
 /// Reads bits, starting with the highest bit of each byte.
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl Bits<'_> {
-    fn take(&mut self, count: usize) -> Result<u32> {
+impl BitReader<'_> {
+    fn read_bits(&mut self, count: usize) -> Result<u32> {
         let mut value = 0;
         for _ in 0..count {
             let byte = self.bytes.get(self.position / 8).ok_or_else(|| {
@@ -99,11 +99,11 @@ impl Bits<'_> {
     }
 
     fn read_flag(&mut self) -> Result<bool> {
-        Ok(self.take(1)? == 1)
+        Ok(self.read_bits(1)? == 1)
     }
 
     fn check_sync_code(&mut self) -> Result<()> {
-        match self.take(24)? {
+        match self.read_bits(24)? {
             SYNC_CODE => Ok(()),
             other => {
                 Err(Error::damaged(format!("a VP9 frame has the sync code {other:06x} instead of {SYNC_CODE:06x}")))
@@ -114,9 +114,9 @@ impl Bits<'_> {
     /// Reads the color description. Returns the matrix and the range.
     fn read_color(&mut self, profile: u32) -> Result<(u8, bool)> {
         if profile >= 2 {
-            self.take(1)?;
+            self.read_bits(1)?;
         }
-        let matrix = match self.take(3)? {
+        let matrix = match self.read_bits(3)? {
             1 => 5,
             2 => 1,
             3 => 6,
@@ -127,7 +127,7 @@ impl Bits<'_> {
         };
         let is_full_range = self.read_flag()?;
         if profile & 1 == 1 {
-            self.take(3)?;
+            self.read_bits(3)?;
         }
         Ok((matrix, is_full_range))
     }
@@ -135,35 +135,35 @@ impl Bits<'_> {
 
 impl Header {
     pub(super) fn parse(frame: &[u8]) -> Result<Self> {
-        let mut bits = Bits { bytes: frame, position: 0 };
-        if bits.take(2)? != 2 {
+        let mut reader = BitReader { bytes: frame, position: 0 };
+        if reader.read_bits(2)? != 2 {
             return Err(Error::damaged("the packet contains no VP9 frame"));
         }
-        let profile = bits.take(1)? | bits.take(1)? << 1;
-        if profile == 3 && bits.read_flag()? {
+        let profile = reader.read_bits(1)? | reader.read_bits(1)? << 1;
+        if profile == 3 && reader.read_flag()? {
             return Err(Error::damaged("a VP9 frame has an unknown profile"));
         }
-        if bits.read_flag()? {
-            return Ok(Header::ShowExisting(bits.take(3)? as usize));
+        if reader.read_flag()? {
+            return Ok(Header::ShowExisting(reader.read_bits(3)? as usize));
         }
-        let is_key = !bits.read_flag()?;
-        let is_shown = bits.read_flag()?;
-        let is_resilient = bits.read_flag()?;
+        let is_key = !reader.read_flag()?;
+        let is_shown = reader.read_flag()?;
+        let is_resilient = reader.read_flag()?;
         if is_key {
-            bits.check_sync_code()?;
-            return Ok(Header::Encoded { refresh: 0xff, is_shown, key: Some(bits.read_color(profile)?) });
+            reader.check_sync_code()?;
+            return Ok(Header::Encoded { refresh_mask: 0xff, is_shown, key_color: Some(reader.read_color(profile)?) });
         }
-        let is_intra = !is_shown && bits.read_flag()?;
+        let is_intra = !is_shown && reader.read_flag()?;
         if !is_resilient {
-            bits.take(2)?;
+            reader.read_bits(2)?;
         }
         if is_intra {
-            bits.check_sync_code()?;
+            reader.check_sync_code()?;
             if profile > 0 {
-                bits.read_color(profile)?;
+                reader.read_color(profile)?;
             }
         }
-        Ok(Header::Encoded { refresh: bits.take(8)?, is_shown, key: None })
+        Ok(Header::Encoded { refresh_mask: reader.read_bits(8)?, is_shown, key_color: None })
     }
 }
 
