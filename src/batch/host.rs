@@ -25,7 +25,7 @@ use crate::error::Result;
 /// finished all work that was submitted before the drop.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
-    full: Option<FilledSlot>,
+    filled_slot: Option<FilledSlot>,
     slot_return: SlotReturn,
 }
 
@@ -35,41 +35,43 @@ pub(crate) struct SlotReturn {
     /// Number of batches that the consumer has not dropped.
     pub(crate) consumer_slots: Arc<AtomicUsize>,
     /// `None` for pageable memory.
-    pub(crate) keeper: Option<Arc<dyn Keeper<FreeSlot>>>,
+    pub(crate) reclaimer: Option<Arc<dyn SlotReclaimer<FreeSlot>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
 }
 
 /// Holds back slots in page-locked memory while a device may be reading them.
-pub(crate) trait Keeper<T>: Send + Sync {
-    fn keep(&self, slot: T);
+pub(crate) trait SlotReclaimer<T>: Send + Sync {
+    fn reclaim(&self, slot: T);
 
-    /// Tells the keeper whether the consumer is waiting for a batch. While the consumer waits, the
-    /// keeper releases slots as early as possible. Returns the error of a device that has failed
-    /// and may still be reading slots, if any.
+    /// Tells the reclaimer whether the consumer is waiting for a batch. While the consumer waits,
+    /// the reclaimer releases slots as early as possible. Returns the error of a device that has
+    /// failed and may still be reading slots, if any.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
-    fn kept_slots(&self) -> usize;
+    fn pending_slots(&self) -> usize;
 
     /// Returns whether slots cannot be released because a CUDA graph is being captured.
     fn is_blocked_by_capture(&self) -> bool;
 
-    /// Returns when the last slot was released, or when the keeper was created. `None` while a slot
-    /// is held back.
+    /// Returns when the last slot was released, or when the reclaimer was created. `None` while a
+    /// slot is held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Creates a keeper that sends each slot through the `Sender` once no device is reading the slot.
-pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>>>;
+/// Creates a reclaimer that sends each slot through the `Sender` once no device is reading the
+/// slot.
+pub(crate) type MakeReclaimer = Box<dyn FnOnce(Sender<FreeSlot>) -> Result<Arc<dyn SlotReclaimer<FreeSlot>>>>;
 
 impl SlotReturn {
     /// Returns when the loader began to delay a batch that was requested at `requested`. While the
-    /// keeper holds slots, the loader waits for device work of the consumer, and causes no delay.
+    /// reclaimer holds slots, the loader waits for device work of the consumer, and causes no
+    /// delay.
     pub(crate) fn stall_start(&self, requested: Instant) -> Instant {
-        match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
+        match self.reclaimer.as_ref().map(|reclaimer| reclaimer.idle_since()) {
             None => requested,
             Some(Some(idle)) => requested.max(idle),
             Some(None) => Instant::now(),
@@ -78,13 +80,13 @@ impl SlotReturn {
 }
 
 impl HostBatch {
-    pub(crate) fn new(full: FilledSlot, slot_return: &SlotReturn) -> Self {
+    pub(crate) fn new(filled_slot: FilledSlot, slot_return: &SlotReturn) -> Self {
         slot_return.consumer_slots.fetch_add(1, Ordering::Relaxed);
-        HostBatch { full: Some(full), slot_return: slot_return.clone() }
+        HostBatch { filled_slot: Some(filled_slot), slot_return: slot_return.clone() }
     }
 
-    fn full(&self) -> &FilledSlot {
-        self.full.as_ref().expect("the slot is taken only when the batch is consumed or dropped")
+    fn filled_slot(&self) -> &FilledSlot {
+        self.filled_slot.as_ref().expect("the slot is taken only when the batch is consumed or dropped")
     }
 
     /// Returns the images, of shape (N, H, W, C), or (N, C, H, W) with
@@ -96,7 +98,7 @@ impl HostBatch {
     /// # Panics
     /// If the loader has no image field.
     pub fn images(&self) -> TensorView<'_> {
-        self.view(self.full().schema().image_span().expect("the loader has no image field"))
+        self.view(self.filled_slot().schema().image_span().expect("the loader has no image field"))
     }
 
     /// Returns the label of each sample.
@@ -107,14 +109,14 @@ impl HostBatch {
     /// labels are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was
     /// opened without labels.
     pub fn labels(&self) -> Result<&[i64]> {
-        let span = self.full().info().labels(self.full().schema().find(Role::Label))?;
+        let span = self.filled_slot().info().labels(self.filled_slot().schema().find(Role::Label))?;
         Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
     /// Returns the soft labels as an f32 array of shape (N, classes), or `None` without
     /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<TensorView<'_>> {
-        self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
+        self.filled_slot().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
@@ -124,12 +126,12 @@ impl HostBatch {
     /// [`Loader::field`](crate::Loader::field) have the names of their arrays. If a field `x` has
     /// row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
-        let span = self.full().schema().find_named(name)?;
-        (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
+        let span = self.filled_slot().schema().find_named(name)?;
+        (!self.hides(self.filled_slot().schema().spans[span].role)).then(|| self.view(span))
     }
 
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
-        self.full().schema().find_named(name).map(|span| self.full().address(span))
+        self.filled_slot().schema().find_named(name).map(|span| self.filled_slot().address(span))
     }
 
     /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
@@ -138,7 +140,7 @@ impl HostBatch {
     /// padding. `Patches` fields have no padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let is_counts = |field: &str| field.strip_suffix(COUNT_SUFFIX) == Some(name);
-        let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;
+        let span = self.filled_slot().schema().spans.iter().position(|span| is_counts(&span.field.name))?;
         self.view(span).as_i64()
     }
 
@@ -155,7 +157,7 @@ impl HostBatch {
     /// If the rows of a `Packed` field have more than 2^31 - 1 tokens in total. In a `Patches`
     /// field, larger cumulative lengths are replaced by 2^31 - 1.
     pub fn cu_seqlens(&self, name: &str) -> Option<(Vec<i32>, i32)> {
-        let spans = &self.full().schema().spans;
+        let spans = &self.filled_slot().schema().spans;
         let has_name = |field: &str| field.strip_suffix(CU_SEQLENS_SUFFIX) == Some(name);
         if let Some(span) = spans.iter().position(|span| has_name(&span.field.name) && span.role.is_packed()) {
             let boundaries = self.view(span).elements::<i32>()?.to_vec();
@@ -163,9 +165,9 @@ impl HostBatch {
             return Some((boundaries, longest));
         }
         let has_name = |field: &str| field.strip_suffix(ENDS_SUFFIX) == Some(name);
-        let span = self.full().schema().spans.iter().position(|span| has_name(&span.field.name))?;
+        let span = self.filled_slot().schema().spans.iter().position(|span| has_name(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
-        let row_tokens = self.full().schema().find_named(name).map(|span| self.view(span).sample_shape[0])?;
+        let row_tokens = self.filled_slot().schema().find_named(name).map(|span| self.view(span).sample_shape[0])?;
         let mut boundaries = vec![0];
         for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
             let start = i32::try_from(index * row_tokens).expect("a batch has fewer than 2^31 tokens");
@@ -184,29 +186,29 @@ impl HostBatch {
     /// `label` is included even if no sample of this batch has a label.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
-        self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
+        self.filled_slot().schema().spans.iter().filter(delivered).map(|span| &span.field)
     }
 
     fn view(&self, span: usize) -> TensorView<'_> {
-        let field = &self.full().schema().spans[span].field;
+        let field = &self.filled_slot().schema().spans[span].field;
         let (len, sample_shape) = self.shape(span, &field.shape);
-        TensorView { dtype: field.dtype, len, sample_shape, bytes: self.full().bytes(span) }
+        TensorView { dtype: field.dtype, len, sample_shape, bytes: self.filled_slot().bytes(span) }
     }
 
     fn take_slot(&mut self) -> Option<(FreeSlot, &SlotReturn)> {
-        let full = self.full.take()?;
+        let filled_slot = self.filled_slot.take()?;
         self.slot_return.consumer_slots.fetch_sub(1, Ordering::Relaxed);
-        Some((full.release(), &self.slot_return))
+        Some((filled_slot.release(), &self.slot_return))
     }
 
-    /// Passes the slot and its keeper to `give` if the slot is in page-locked memory. Otherwise,
-    /// drops the batch.
+    /// Passes the slot and its reclaimer to `release` if the slot is in page-locked memory.
+    /// Otherwise, drops the batch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
-        if self.slot_return.keeper.is_some()
-            && let Some((slot, SlotReturn { keeper: Some(keeper), .. })) = self.take_slot()
+    pub(crate) fn release_to(mut self, release: impl FnOnce(FreeSlot, &dyn SlotReclaimer<FreeSlot>)) {
+        if self.slot_return.reclaimer.is_some()
+            && let Some((slot, SlotReturn { reclaimer: Some(reclaimer), .. })) = self.take_slot()
         {
-            give(slot, &**keeper);
+            release(slot, &**reclaimer);
         }
     }
 }
@@ -215,7 +217,7 @@ impl Deref for HostBatch {
     type Target = BatchInfo;
 
     fn deref(&self) -> &BatchInfo {
-        self.full().info()
+        self.filled_slot().info()
     }
 }
 
@@ -230,11 +232,11 @@ impl Drop for HostBatch {
         if std::process::id() != self.slot_return.process {
             // In a forked child, leak the slot: the threads that would receive it do not exist, and
             // locks that they held stay locked.
-            std::mem::forget(self.full.take());
+            std::mem::forget(self.filled_slot.take());
         }
         if let Some((slot, slot_return)) = self.take_slot() {
-            match &slot_return.keeper {
-                Some(keeper) => keeper.keep(slot),
+            match &slot_return.reclaimer {
+                Some(reclaimer) => reclaimer.reclaim(slot),
                 // If the loader has been dropped, sending fails and frees the slot.
                 None => drop(slot_return.free.send(slot)),
             }

@@ -22,7 +22,7 @@ mod write;
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
 pub(crate) use feed::{Delivered, Feed, RunPlan, Wait, is_recoverable, threads_ended_error};
 pub use host::{Element, HostBatch, TensorView};
-pub(crate) use host::{Keeper, MakeKeeper, SlotReturn};
+pub(crate) use host::{MakeReclaimer, SlotReclaimer, SlotReturn};
 pub use info::BatchInfo;
 pub(crate) use info::{Header, LaunchStats};
 pub(crate) use memory::SlotMemory;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use crate::batch::{HostBatch, Keeper};
+use crate::batch::{HostBatch, SlotReclaimer};
 use crate::error::{Error, ErrorKind, Result};
 
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
@@ -134,8 +134,8 @@ impl<W: Marker, T: Send + 'static> Handoff<W, T> {
     }
 }
 
-impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
-    fn keep(&self, slot: T) {
+impl<W: Marker, T: Send + 'static> SlotReclaimer<T> for Handoff<W, T> {
+    fn reclaim(&self, slot: T) {
         self.shared.open_slots.fetch_add(1, SeqCst);
         self.unmarked_slots().push(slot);
         if self.is_waiting.load(SeqCst) {
@@ -151,7 +151,7 @@ impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         self.shared.failure.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
 
-    fn kept_slots(&self) -> usize {
+    fn pending_slots(&self) -> usize {
         self.shared.open_slots.load(SeqCst)
     }
 
@@ -161,7 +161,7 @@ impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 
     fn idle_since(&self) -> Option<Instant> {
         let idle_start = *self.shared.idle_start.lock().expect("no code panics while holding this lock");
-        (self.kept_slots() == 0).then_some(idle_start)
+        (self.pending_slots() == 0).then_some(idle_start)
     }
 
     fn as_any(&self) -> &dyn Any {

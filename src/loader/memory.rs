@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{MakeKeeper, Schemas, SlotMemory};
+use crate::batch::{MakeReclaimer, Schemas, SlotMemory};
 use crate::device::page_locked;
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
@@ -224,17 +224,18 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
 }
 
 /// Allocates `slots` slots of `bytes` bytes each. If `pinned` is true, the memory is page-locked,
-/// and a function that creates the [`Keeper`](crate::batch::Keeper) is returned as well. If locking
-/// fails, the memory is pageable, and the first failure in this process is logged as a warning.
+/// and a function that creates the [`SlotReclaimer`](crate::batch::SlotReclaimer) is returned as
+/// well. If locking fails, the memory is pageable, and the first failure in this process is logged
+/// as a warning.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
     pinned: bool,
     rank: Rank,
-) -> Result<(Vec<SlotMemory>, Option<MakeKeeper>)> {
+) -> Result<(Vec<SlotMemory>, Option<MakeReclaimer>)> {
     if pinned {
         match page_locked(bytes, slots, rank) {
-            Ok((memory, keeper)) => return Ok((memory, Some(keeper))),
+            Ok((memory, reclaimer)) => return Ok((memory, Some(reclaimer))),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
                 WARNED.call_once(|| {

@@ -58,13 +58,13 @@ impl Loader {
         let ImageOptions { layout, pinned, .. } = loader.images;
         let (format, split) = (loader.images.format(layout)?, Split::host(&loader.dataset_augments()?));
         let mut config = loader.open(field_types, format, split, |_, _| 0)?;
-        let (memory, keeper) =
+        let (memory, reclaimer) =
             host_memory(config.schemas.bytes(), config.shared.memory.slots, pinned, config.shared.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| FreeSlot::new(&config.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * config.schemas.bytes();
         config.shared.memory.pinned_bytes = pinned_bytes;
         let trace = config.trace.take();
-        let engine = Engine::to_host(config, slots, keeper)?;
+        let engine = Engine::to_host(config, slots, reclaimer)?;
         let shared = engine.shared().clone();
         begin_trace(trace, &shared)?;
         Ok(Batches::new(engine, &shared))
@@ -482,7 +482,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::batch::{Dtype, FreeSlot, Keeper, Layout, Schema, SlotMemory};
+    use crate::batch::{Dtype, FreeSlot, Layout, Schema, SlotMemory, SlotReclaimer};
     use crate::engine::{DeviceImages, fill_slot};
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
@@ -512,10 +512,10 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct FailingKeeper(AtomicUsize, Mutex<Vec<FreeSlot>>);
+    struct FailingReclaimer(AtomicUsize, Mutex<Vec<FreeSlot>>);
 
-    impl Keeper<FreeSlot> for FailingKeeper {
-        fn keep(&self, slot: FreeSlot) {
+    impl SlotReclaimer<FreeSlot> for FailingReclaimer {
+        fn reclaim(&self, slot: FreeSlot) {
             self.1.lock().unwrap().push(slot);
         }
 
@@ -524,7 +524,7 @@ mod tests {
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }
 
-        fn kept_slots(&self) -> usize {
+        fn pending_slots(&self) -> usize {
             0
         }
 
@@ -568,7 +568,7 @@ mod tests {
         let slot = |_| FreeSlot::new(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());
         let slots = (0..config.shared.memory.slots).map(slot).collect();
         let engine =
-            Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(FailingKeeper::default()))))).unwrap();
+            Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(FailingReclaimer::default()))))).unwrap();
         let shared = engine.shared().clone();
         let mut batches = Batches::new(engine, &shared);
         let mut epoch = batches.epoch(0);

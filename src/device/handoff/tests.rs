@@ -104,7 +104,7 @@ fn count_torn_batches(
     }
     let (dropped, drops) = bounded::<Slot>(SLOTS);
     let elsewhere = handoff.clone();
-    let other = std::thread::spawn(move || drops.into_iter().for_each(|slot| elsewhere.keep(slot)));
+    let other = std::thread::spawn(move || drops.into_iter().for_each(|slot| elsewhere.reclaim(slot)));
 
     let mut rng = Rng::new(seed, 0, 0);
     for number in 0..batches {
@@ -116,7 +116,7 @@ fn count_torn_batches(
         let stream = &streams[rng.below(streams.len() as u64) as usize];
         upload(&sim, stream, &memory, number, &slot);
         match release {
-            Release::Drop => handoff.keep(slot),
+            Release::Drop => handoff.reclaim(slot),
             Release::DropElsewhere => dropped.send(slot).unwrap(),
             Release::Exact => {
                 let mark = sim.event().unwrap();
@@ -173,16 +173,16 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
-    handoff.keep(one_slot());
+    handoff.reclaim(one_slot());
     assert_eq!(
-        (sim.state().events.load(Relaxed), handoff.kept_slots()),
+        (sim.state().events.load(Relaxed), handoff.pending_slots()),
         (0, 1),
         "no event may be recorded, because a capture may be in progress"
     );
     handoff.set_waiting(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert_eq!((sim.state().events.load(Relaxed), handoff.kept_slots()), (1, 0));
-    handoff.keep(one_slot());
+    assert_eq!((sim.state().events.load(Relaxed), handoff.pending_slots()), (1, 0));
+    handoff.reclaim(one_slot());
     freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed immediately while the consumer waits");
 }
 
@@ -199,7 +199,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
         handoff.keep_until(one_slot(), Some(mark));
     }
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
-    assert_eq!((freed.len(), handoff.kept_slots(), handoff.idle_since()), (0, 1, None));
+    assert_eq!((freed.len(), handoff.pending_slots(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the slow stream is freed");
 }
@@ -211,7 +211,7 @@ fn dropping_the_loader_frees_held_slots_later() {
     let open = hold(&stream);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
-    handoff.keep(one_slot());
+    handoff.reclaim(one_slot());
     drop(handoff);
     assert!(freed.is_empty(), "no slot is freed while the stream is blocked");
     drop(open);
@@ -225,7 +225,7 @@ fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.fail_after(0);
-    handoff.keep(one_slot());
+    handoff.reclaim(one_slot());
     let error = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(1));
         handoff.set_waiting(true).err()
@@ -240,7 +240,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.state().capture.store(true, Relaxed);
-    handoff.keep(one_slot());
+    handoff.reclaim(one_slot());
     handoff.set_waiting(true).unwrap();
     let waits = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
@@ -267,12 +267,12 @@ fn with_an_old_driver_only_the_thread_waits() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     for _ in 0..SLOTS {
-        handoff.keep(one_slot());
+        handoff.reclaim(one_slot());
         handoff.set_waiting(true).unwrap();
         handoff.set_waiting(false).unwrap();
     }
     assert_eq!(
-        (freed.len(), handoff.kept_slots()),
+        (freed.len(), handoff.pending_slots()),
         (0, SLOTS),
         "this thread does not block although the stream is blocked"
     );

@@ -8,7 +8,7 @@ use super::devices::{Devices, Mark};
 use super::driver::Context;
 use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
-use crate::batch::{FreeSlot, HostBatch, Keeper, SlotMemory};
+use crate::batch::{FreeSlot, HostBatch, SlotMemory, SlotReclaimer};
 use crate::device::gpu::capturing;
 use crate::device::handoff::{Handoff, Marked, Marker, UploadStream};
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-pub(crate) fn keeper(free: Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>> {
+pub(crate) fn make_reclaimer(free: Sender<FreeSlot>) -> Result<Arc<dyn SlotReclaimer<FreeSlot>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }
 
@@ -65,13 +65,13 @@ fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
 impl UploadStream for Arc<CudaStream> {
     fn release(&self, batch: HostBatch) -> Result<()> {
         let mut marked = Ok(());
-        batch.release_to(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, FreeSlot>>() {
+        batch.release_to(|slot, reclaimer| match reclaimer.as_any().downcast_ref::<Handoff<Devices, FreeSlot>>() {
             Some(handoff) => {
                 let mark = mark_on(handoff.marker(), self);
                 marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);
                 handoff.keep_until(slot, mark.ok());
             }
-            None => keeper.keep(slot),
+            None => reclaimer.reclaim(slot),
         });
         marked
     }

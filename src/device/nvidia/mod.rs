@@ -34,7 +34,7 @@ mod view;
 
 pub(crate) use cudarc::driver::CudaStream;
 pub(crate) use gpu::Nvidia;
-pub(crate) use host::{keeper, page_locked};
+pub(crate) use host::{make_reclaimer, page_locked};
 pub(crate) use internal::Stream;
 pub use view::DeviceElement;
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};

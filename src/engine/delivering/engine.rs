@@ -2,7 +2,7 @@
 //!
 //! A *slot* is the memory of one batch. A *part* is a group of rows of a slot that one worker
 //! fills. A *run plan* contains the number of a run, its first batch, and the epochs that it may
-//! prepare in advance. A *keeper* holds slots back while a device may still be reading them.
+//! prepare in advance. A *reclaimer* holds slots back while a device may still be reading them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::batch::{
-    Feed, FilledSlot, FreeSlot, HostBatch, MakeKeeper, RunPlan, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
+    Feed, FilledSlot, FreeSlot, HostBatch, MakeReclaimer, RunPlan, Schema, Schemas, SlotReturn, Wait,
+    threads_ended_error,
 };
 use crate::device::CAPTURE;
 use crate::engine::reading::{PrefetchNotifier, ReadStage};
@@ -85,8 +86,12 @@ pub(crate) struct Engine<B> {
 impl Engine<HostBatch> {
     /// Creates an engine with batches in host memory. `slots` includes the slots that are reserved
     /// for a higher prefetch depth.
-    pub(crate) fn to_host(config: EngineConfig, slots: Vec<FreeSlot>, keeper: Option<MakeKeeper>) -> Result<Self> {
-        Self::new(config, slots, keeper, Box::new(HostBatch::new))
+    pub(crate) fn to_host(
+        config: EngineConfig,
+        slots: Vec<FreeSlot>,
+        reclaimer: Option<MakeReclaimer>,
+    ) -> Result<Self> {
+        Self::new(config, slots, reclaimer, Box::new(HostBatch::new))
     }
 }
 
@@ -128,7 +133,7 @@ impl<B> Engine<B> {
     pub(crate) fn new(
         config: EngineConfig,
         slots: Vec<FreeSlot>,
-        keeper: Option<MakeKeeper>,
+        reclaimer: Option<MakeReclaimer>,
         deliver: Deliver<B>,
     ) -> Result<Self> {
         let EngineConfig { shared, batch_sampler, timeout, .. } = config;
@@ -143,11 +148,11 @@ impl<B> Engine<B> {
         let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
-        let keeper = keeper.map(|make| make(slot_sender.clone())).transpose()?;
+        let reclaimer = reclaimer.map(|make| make(slot_sender.clone())).transpose()?;
         let slot_return = SlotReturn {
             free: slot_sender.clone(),
             consumer_slots: Arc::default(),
-            keeper,
+            reclaimer,
             process: std::process::id(),
         };
 
@@ -205,20 +210,20 @@ impl<B> Engine<B> {
     }
 
     /// Returns an error if the consumer holds all slots after the timeout, if a CUDA graph capture
-    /// prevents the keeper from releasing the other slots, or if the keeper fails. Logs long waits.
-    /// `waited` is how long the consumer has been waiting for the batch.
+    /// prevents the reclaimer from releasing the other slots, or if the reclaimer fails. Logs long
+    /// waits. `waited` is how long the consumer has been waiting for the batch.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let batch = self.next_batch.map_or(0, |batch| batch.batch);
-        let (consumer_slots, keeper) =
-            (self.slot_return.consumer_slots.load(Ordering::Relaxed), &self.slot_return.keeper);
-        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
-        let keeper_slots = keeper.as_ref().map_or(0, |keeper| keeper.kept_slots());
-        if consumer_slots + keeper_slots >= self.shared.runtime.settings.slots_in_use()
+        let (consumer_slots, reclaimer) =
+            (self.slot_return.consumer_slots.load(Ordering::Relaxed), &self.slot_return.reclaimer);
+        reclaimer.as_ref().map_or(Ok(()), |reclaimer| reclaimer.set_waiting(true))?;
+        let pending_slots = reclaimer.as_ref().map_or(0, |reclaimer| reclaimer.pending_slots());
+        if consumer_slots + pending_slots >= self.shared.runtime.settings.slots_in_use()
             && waited > CAPTURE
-            && keeper.as_ref().is_some_and(|keeper| keeper.is_blocked_by_capture())
+            && reclaimer.as_ref().is_some_and(|reclaimer| reclaimer.is_blocked_by_capture())
         {
             let cause = format!(
-                "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {keeper_slots} slots \
+                "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {pending_slots} slots \
                  of dropped batches cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
@@ -237,7 +242,7 @@ impl<B> Engine<B> {
                 batch,
                 waited_seconds = waited.as_secs(),
                 slots_held_by_the_consumer = consumer_slots,
-                slots_that_a_device_may_read = keeper_slots,
+                slots_that_a_device_may_read = pending_slots,
                 "waiting for a batch: {}",
                 self.shared.runtime.counters.activity().join(", ")
             );
@@ -350,13 +355,13 @@ impl<B> Feed for Engine<B> {
     }
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
-        let keeper = self.slot_return.keeper.clone();
-        let result = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true)) {
+        let reclaimer = self.slot_return.reclaimer.clone();
+        let result = match reclaimer.as_ref().map_or(Ok(()), |reclaimer| reclaimer.set_waiting(true)) {
             Ok(()) => self.receive_slot(wait),
             Err(e) => Some(Err(e)),
         };
-        // Ignore an error here: the keeper stores the error, and returns it from the next call.
-        let _ = keeper.map(|keeper| keeper.set_waiting(false));
+        // Ignore an error here: the reclaimer stores the error, and returns it from the next call.
+        let _ = reclaimer.map(|reclaimer| reclaimer.set_waiting(false));
         let result = result?;
         self.logged_wait = Duration::ZERO;
         Some(result.and_then(|full| self.apply_error_policy(full)).map(|full| {
@@ -408,8 +413,8 @@ fn parts_per_slot(slots: &[FreeSlot], settings: &Settings) -> usize {
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.stop();
-        // No more batches will be requested, so the keeper must release slots immediately.
-        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
+        // No more batches will be requested, so the reclaimer must release slots immediately.
+        let _ = self.slot_return.reclaimer.as_ref().map(|reclaimer| reclaimer.set_waiting(true));
         // Closing its channel ends the coordinator, which then drops its handle to the pool, so
         // that the pool's threads can be joined.
         drop(self.run_sender.take());
