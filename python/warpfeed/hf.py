@@ -60,9 +60,9 @@ class Loaders:
     :func:`warpfeed.collate.hf` sets the labels of padding to -100.
 
     Raises:
-        ConfigError: if the batch sizes differ when training starts, or if the seed, the order, the
-            augmentation, the dataset or the position differs from the checkpoint when training
-            resumes.
+        ConfigError: if the batch sizes differ when training starts, or if the seed,
+            ``last_batch``, the order, the augmentation, the dataset or the position differs from
+            the checkpoint when training resumes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
