@@ -24,9 +24,9 @@ use crate::error::{Raised as _, raised};
 use crate::function::{Function, FunctionRunner};
 use crate::gpu;
 use crate::lending::HeldBatches;
-use crate::option_names::in_python;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
+use crate::stats::described;
 use crate::stored::{self, StoredSample};
 use crate::traced::{TracedRef, collecting_refs};
 use crate::waiting::{
@@ -584,8 +584,7 @@ impl Core {
 
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
-        let verdict = py.detach(|| self.monitor.verdict());
-        Ok((json(&verdict), in_python(&verdict.to_string())))
+        Ok(described(py.detach(|| self.monitor.verdict())))
     }
 
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use warpfeed::{Stats, trace};
+use warpfeed::{Stats, Verdict, trace};
 
 use crate::core::json;
 use crate::error::Raised as _;
@@ -24,15 +24,26 @@ pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)
 
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
-    let verdict = parse_stats(stats)?.verdict();
-    Ok((json(&verdict), in_python(&verdict.to_string())))
+    Ok(described(parse_stats(stats)?.verdict()))
+}
+
+/// Returns `verdict` as JSON and as text.
+pub(crate) fn described(verdict: Verdict) -> (String, String) {
+    let verdict = verdict_in_python(verdict);
+    (json(&verdict), verdict.text)
+}
+
+fn verdict_in_python(mut verdict: Verdict) -> Verdict {
+    verdict.text = in_python(&verdict.text);
+    verdict
 }
 
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
     let stats = parse_stats(stats)?;
-    py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
+    let verdict = verdict_in_python(stats.verdict());
+    py.detach(|| warpfeed_cli::report(&out, title, &stats, &verdict, trace.as_deref())).raised(py)
 }
 
 /// A context manager that records a span of the program in the trace. Only the thread that creates

@@ -4,8 +4,10 @@ may become a message, and fails if the conversion rules do not cover a new strin
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from conftest import ROOT
+from warpfeed import Augment, Loader
 from warpfeed._warpfeed import in_python, options
 
 #: Strings in the crate that users of the package never see.
@@ -61,6 +63,23 @@ def test_no_message_of_the_crate_has_rust_spelling() -> None:
     spelt = {text: in_python(text) for text in messages()}
     rusty = [text for text in spelt.values() if call.search(text) or path.search(text)]
     assert not rusty, "\n".join(rusty)
+
+
+def test_verdicts_use_python_spelling(mini: str, tmp_path: Path) -> None:
+    with Loader(mini, augment=Augment.resize(8, 8), output="numpy") as loader:
+        stats = loader.stats()
+    numbers = {
+        "workers": 4, "cores": 16, "seconds": 10.0, "batches": 100, "samples": 6400, "prepared_samples": 6400,
+        "waited_seconds": 4.0, "epochs": 1, "slot_wait": {**stats["slot_wait"], "seconds": 0.0},
+        "decode": {**stats["decode"], "count": 6400, "seconds": 30.0},
+    }  # fmt: skip
+    stats.update(numbers)
+    advice = "num_workers=16, one per core, would be at most"
+    verdict = stats.verdict()
+    assert advice in verdict["text"] and verdict["text"] == str(verdict)
+    stats.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert advice in page and "workers(16)" not in page
 
 
 def test_values_use_python_spelling_and_locations_stay() -> None:

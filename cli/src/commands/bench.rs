@@ -175,6 +175,7 @@ impl Args {
                 out,
                 &format!("{} ({kind}, {samples} samples)", self.measurement.path.display()),
                 &stats,
+                &verdict,
                 self.trace.as_deref(),
             )?;
         }

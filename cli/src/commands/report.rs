@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use warpfeed::{Error, Stats};
+use warpfeed::{Error, Stats, Verdict};
 
 use crate::{Outcome, output};
 
@@ -49,7 +49,7 @@ impl Args {
             Some(path) => path.to_owned(),
             None => self.stats.display().to_string(),
         };
-        write(&self.out, &title, &stats, self.trace.as_deref())?;
+        write(&self.out, &title, &stats, &stats.verdict(), self.trace.as_deref())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -66,14 +66,14 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("the file is not JSON: {e}")).at_path(path))
 }
 
-/// Writes an HTML report of a run to `out`. With `trace`, a file written by
-/// [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
+/// Writes an HTML report of a run to `out`. `verdict` is the verdict of `stats`. With `trace`, a
+/// file written by [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
 ///
 /// # Errors
 /// If `trace` cannot be read or is not a trace, or if `out` cannot be written.
-pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
+pub fn write(out: &Path, title: &str, stats: &Stats, verdict: &Verdict, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
-    let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
+    let data = json!({ "title": title, "stats": stats, "verdict": verdict, "spans": spans });
     // Escape `<`, because the data could end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
