@@ -49,7 +49,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     // Translate only the cause: the location contains the user's own names.
     let message = error.to_string();
     let location = message.strip_suffix(error.cause()).unwrap_or_default();
-    let text = format!("{location}{}", in_python(error.cause()));
+    let advice = field_advice(error.cause()).unwrap_or_default();
+    let text = format!("{location}{}{advice}", in_python(error.cause()));
     let args = (text, kind(error.kind()), error.sample(), error.key(), path, error.os_code());
     let raised = exception(py, error.kind(), error.os_code(), args);
     let mut source = std::error::Error::source(error);
@@ -61,6 +62,25 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         source = cause.source();
     }
     raised
+}
+
+/// Returns advice if `cause` says that a field is missing because a Python dataset returned its
+/// value in a form that was stored as JSON or as an array.
+fn field_advice(cause: &str) -> Option<String> {
+    let after = |start: &str| cause.split_once(start)?.1.split_once("\" among the fields ");
+    let is_stored = |(name, stored): (&str, &str), suffix| stored.contains(&format!("\"{name}{suffix}\""));
+    if let Some(names) = after("no image \"").filter(|&names| is_stored(names, ".json") || is_stored(names, ".npy")) {
+        let name = names.0;
+        return Some(format!(
+            "; in a Python dataset, an array, or a list of arrays or paths, contains images only if the field is \
+             \"image\" or its name has the extension of an image: rename the field to \"{name}.jpg\", and pass \
+             source_field=\"{name}.jpg\""
+        ));
+    }
+    after("no mask \"").filter(|&names| is_stored(names, ".json")).map(|_| {
+        "; in a Python dataset, masks must be an array, not a list: for the masks of a clip, return numpy.stack(masks)"
+            .to_owned()
+    })
 }
 
 /// Wraps an exception from user code. The message begins with `prefix`, such as the name of the

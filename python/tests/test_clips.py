@@ -7,13 +7,14 @@ from __future__ import annotations
 import io
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from warpfeed import (
-    Augment, Boxes, ConfigError, DenseMap, Image, Keypoints, Loader, Mask, Mix, WarpfeedError, collate,
+    Augment, Boxes, ConfigError, DenseMap, Image, Keypoints, Loader, Mask, Mix, Patches, WarpfeedError, collate,
 )  # fmt: skip
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "output": "numpy"}
@@ -144,6 +145,32 @@ def test_wrong_clips_are_rejected() -> None:
     assert "frame 1: int; expected the bytes" in error(Clips(2, lambda images: [images[0], 5]))
     with pytest.raises(WarpfeedError, match=r"is a clip, not a single image: use Image\(frames=2\)"):
         list(Loader(Clips(2), **OPTIONS))
+
+
+def test_a_list_of_arrays_needs_the_name_of_an_image() -> None:
+    stacked = lambda images: np.stack([images[0], images[0]])  # noqa: E731
+    for as_list, kind in [(list, Image("clip", frames=2)), (list, Patches(source_field="clip", images=2)), (stacked, Image("clip", frames=2))]:
+        options = {"fields": {"a": kind}, "drop_field": ["image", "label"], **OPTIONS}
+        if isinstance(kind, Image):
+            options["augment"] = Augment.resize(8, 8)
+        with pytest.raises(WarpfeedError) as raised:
+            list(Loader(Clips(2, as_list, "clip"), **options))
+        advice = 'rename the field to "clip.jpg", and pass source_field="clip.jpg"'
+        assert "no image \"clip\" among the fields" in str(raised.value) and advice in str(raised.value)
+        renamed = {**options, "fields": {"a": replace(kind, source_field="clip.jpg")}}
+        assert len(list(Loader(Clips(2, as_list, "clip.jpg"), **renamed))) == 2
+        with pytest.raises(WarpfeedError) as raised:
+            list(Loader(Clips(2, as_list, "movie"), **options))
+        assert "rename the field" not in str(raised.value)
+
+    class Masked(Clips):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {**super().__getitem__(index), "mask": self.as_list([np.zeros((40 + index, 50), np.uint8)] * 2)}
+
+    masked = {"fields": {**frames(2)["fields"], "mask": Mask("u8", frames=2)}, "augment": Augment.resize(8, 8), **OPTIONS}
+    with pytest.raises(WarpfeedError, match=r"masks must be an array, not a list: .* return numpy.stack\(masks\)"):
+        list(Loader(Masked(2), **masked))
+    assert next(iter(Loader(Masked(2, np.stack), **masked)))["mask"].shape == (4, 2, 8, 8)
 
 
 def test_wrong_options_are_refused() -> None:

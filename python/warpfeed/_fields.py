@@ -78,9 +78,11 @@ class Image(Arguments):
         frames: makes the field a clip of exactly ``frames`` frames, such as the frames of a video
             or of a robot's camera. The batch has an array of shape (N, T, H, W, 3) or (N, T, 3, H,
             W). All frames get the same crop, resize, flip and effects. In a Python dataset,
-            ``__getitem__`` returns a list of T images for this field. A sample with a different
-            number of frames, or with frames of different sizes, fails. Clips cannot be mixed
-            (MixUp, CutMix) or combined (mosaics, copy-paste).
+            ``__getitem__`` returns a list of T images for this field. For a list of paths, arrays
+            or tensors, the field must be ``image``, or its name must end in the extension of an
+            image format, as in ``source_field="clip.jpg"``. A sample with a different number of
+            frames, or with frames of different sizes, fails. Clips cannot be mixed (MixUp, CutMix)
+            or combined (mosaics, copy-paste).
     """
 
     source_field: str | None = None
