@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpfeed::decode;
 use warpfeed::pack::{ImageIssue, Merge, Pack, Progress, RawSize, Recode, Report};
+use warpfeed::source::{Classes, Source};
 
 use crate::error::Raised as _;
 use crate::option_names::in_python;
@@ -27,9 +28,7 @@ pub(crate) fn pack<'py>(
     options: &Bound<'py, PyDict>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let source_options = source_options(options)?;
-    let source = source::open_source(data, &source_options)?;
-    source_options.check_used().raised(py)?;
+    let source = open(data, options)?;
     let get = |name: &str| {
         let missing = || PyTypeError::new_err(format!("missing option {name:?}"));
         options.get_item(name).and_then(|value| value.ok_or_else(missing))
@@ -98,6 +97,28 @@ pub(crate) fn pack<'py>(
         }
     })?;
     report_dict(py, &report)
+}
+
+/// Opens the dataset to pack. A `format` in `options` requires that `data` is a path.
+fn open(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Arc<dyn Source>> {
+    let py = data.py();
+    let mut source_options = source_options(options)?;
+    if let Some(format) = options.get_item("format")? {
+        source_options = source_options.format(format.extract::<String>()?);
+    }
+    let classes = match (options.get_item("classes")?, options.get_item("classes_file")?) {
+        (Some(names), _) => Some(Classes::new(names.extract::<Vec<String>>()?).raised(py)?),
+        (None, Some(file)) => Some(Classes::read(file.extract::<PathBuf>()?).raised(py)?),
+        (None, None) => None,
+    };
+    if let Some(classes) = &classes {
+        source_options = source_options.classes(classes.clone());
+    }
+    let source = source::open_source(data, &source_options)?;
+    source_options.check_used().raised(py)?;
+    // Only datasets that are opened by path apply the classes themselves. A second application
+    // changes nothing.
+    classes.map_or(Ok(source.clone()), |classes| classes.relabel(source).raised(py))
 }
 
 #[pyfunction]

@@ -75,6 +75,32 @@ def test_one_of_several_datasets_may_use_an_opening_option(folder: Path, tmp_pat
         assert [labels.tolist() for _, labels in loader] == [[0, 1]]
 
 
+def test_packing_numbers_the_classes_and_names_the_format(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("dog\ncat\n")
+    named, target = {"classes": ["dog", "cat"]}, tmp_path / "p.tar"
+    for data, options, labels in [
+        (folder, named, [1, 0]),
+        (str(folder), {"classes_file": tmp_path / "names.txt", "format": "folder"}, [1, 0]),
+        (tmp_path / "t.csv", {"table": TableOptions(image="where"), "format": "table", **named}, [0, 1]),
+        # The labels of a dataset without class names are already positions in the list.
+        (Source(folder, 0, 1), named, [0, 1]),
+        (Concat([folder]), named, [1, 0]),
+    ]:
+        warpfeed.pack(data, target, force=True, **options)
+        with Loader(target, augment=PIXELS, output="numpy") as loader:
+            assert [found.tolist() for _, found in loader] == [labels] and loader.classes == ["dog", "cat"], data
+    for data, options, words in [
+        (folder, {"classes": ["cat"]}, "dog"),
+        (Source(folder, 0, 2), named, "label 2"),
+        (folder, {"classes": ["cat", "dog"], "classes_file": "names.txt"}, "set one of them"),
+        (folder, {"format": "imagefolder"}, "format \"imagefolder\": expected one of "),
+        (Source(folder, 0), {"format": "folder"}, "format='folder' requires data to be a path"),
+    ]:
+        with pytest.raises(WarpfeedError) as error:
+            warpfeed.pack(data, tmp_path / "x.tar", **options)
+        assert words in str(error.value), (data, options)
+
+
 def test_opening_a_flat_folder_without_labels_fails(folder: Path) -> None:
     flat = folder / "cat"
     with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or drop_field="):

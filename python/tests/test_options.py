@@ -244,8 +244,9 @@ ATTRIBUTES = {
 
 def test_the_table_of_other_names_has_only_other_names() -> None:
     options = {name for f in (Loader.__init__, Decoder.__init__, warpfeed.pack) for name in _options.option_types(f)}
-    # `output` is also an earlier method of Augment, and `prefetch` an earlier option of Decoder.
-    assert options & set(_other_names.INSTEAD) == {"output", "prefetch"} and not set(warpfeed.__all__) & set(_other_names.INSTEAD)
+    # `output` is also an earlier method of Augment, `prefetch` an earlier option of Decoder, and `format` an option only
+    # of `pack`.
+    assert options & set(_other_names.INSTEAD) == {"output", "prefetch", "format"} and not set(warpfeed.__all__) & set(_other_names.INSTEAD)
     for old, text in _other_names.INSTEAD.items():
         new = re.match(r"use (\w+)$", text)
         if new is not None:

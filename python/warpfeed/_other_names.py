@@ -92,7 +92,7 @@ INSTEAD = {
     # Options of the Rust crate.
     "codec": "a Python decoder would run under the interpreter's lock: convert the files, or write the codec in Rust",
     "format": "the format is detected; to name it, pass Coco(path), Yolo(path), Voc(path), Clips(path) or LeRobot(path) as "
-    "the dataset, or use `warpfeed pack --format`",
+    "the dataset, or pack the dataset first, with warpfeed.pack(path, target, format=...)",
     "on_error": "set max_skipped, the number of bad samples that may be skipped; by default, the first bad sample "
     "raises an error",
     "pinned": "use pin_memory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterable, Literal, NoReturn
+from typing import Any, Callable, Iterable, Literal, NoReturn, Sequence
 
 from . import _options, _warpfeed
 from ._error import ConfigError
@@ -39,6 +39,9 @@ def pack(
     progress: Callable[[int, int], Any] | None = None,
     mmap: bool = True,
     cache_listing: bool = False,
+    format: str | None = None,
+    classes: Sequence[str] | None = None,
+    classes_file: _options.Path | None = None,
     table: TableOptions | None = None,
     masks: _options.Path | None = None,
     **unknown: NoReturn,
@@ -100,7 +103,9 @@ def pack(
         progress: a function that is called up to 40 times per second with the number of finished
             samples and the total number of samples. If it raises an exception, packing stops, as
             after Ctrl-C.
-        mmap, cache_listing, table, masks: as for :class:`Loader`.
+        format: format of the dataset, such as ``"tar"`` or ``"coco"``, instead of detecting it.
+            ``data`` must be a path. ``warpfeed pack --help`` lists the names.
+        mmap, cache_listing, classes, classes_file, table, masks: as for :class:`Loader`.
 
     Returns:
         The statistics of the run: ``samples``, ``bytes``, ``paths``, ``not_recoded``, ``damaged``
@@ -115,6 +120,9 @@ def pack(
         TypeError: for an unknown argument or a value of the wrong type.
     """
     values = _options.checked(pack, locals(), unknown)
+    _options.exclusive(values, ("classes", "classes_file"))
+    if format is not None and not isinstance(data, (str, os.PathLike)):
+        raise ConfigError(f"format={format!r} requires data to be a path, but data is {data!r:.80}; leave format out")
     recode_options = [name for name in ("quality", "max_side", "raw") if values[name] is not None]
     if recode == "keep_bytes" and recode_options or raw is not None and len(recode_options) > 1:
         raise ConfigError(
