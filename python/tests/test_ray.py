@@ -46,10 +46,12 @@ def test_paths_in_options_become_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     cwd = os.getcwd()
     table = TableOptions(root=Path("set"))
-    merged = ray.pack("train", "packed/x.tar", parts=1, masks="masks", table=table, shard_size=9)
+    merged = ray.pack("train", "packed/x.tar", parts=1, masks="masks", classes_file="names.txt", table=table, shard_size=9)
     target = os.path.join(cwd, "packed/x.tar")
     assert merged == {"target": target}
     [(data, packed, part, options)] = tasks
     assert (data, packed, part) == (os.path.join(cwd, "train"), target, (0, 1))
-    assert options["masks"] == os.path.join(cwd, "masks") and options["shard_size"] == 9
+    # A path in `masks` is relative to the parent of the image folder.
+    assert options["masks"] == "masks" and options["shard_size"] == 9
+    assert options["classes_file"] == os.path.join(cwd, "names.txt")
     assert options["table"] == TableOptions(root=os.path.join(cwd, "set"))

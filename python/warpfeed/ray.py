@@ -81,7 +81,8 @@ def pack(
     # The current folder of Ray's workers is different.
     target_name: str = _absolute(os.fspath(target))
     data = _absolute(data)
-    for name in ("masks", "table"):
+    # A relative `masks` is relative to the parent of `data`, which is absolute.
+    for name in ("classes_file", "table"):
         if options.get(name) is not None:
             options[name] = _absolute(options[name])
     options = {"num_workers": max(1, int(num_cpus)), **options, "force": force}
