@@ -72,6 +72,14 @@ pub struct Object {
     pub server: Option<Arc<str>>,
 }
 
+impl Object {
+    /// Returns the [tag](Object::tag) if it identifies the bytes of the object. Returns `None` if
+    /// there is no tag or a weak one.
+    pub fn strong_tag(&self) -> Option<&str> {
+        self.tag.as_deref().filter(|tag| !tag.starts_with("W/"))
+    }
+}
+
 /// Reads, and optionally writes, objects that are not in a local folder, for example in an object
 /// store, on a web server or in an archive.
 ///
@@ -409,6 +417,16 @@ impl std::fmt::Debug for Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_weak_tag_is_not_a_strong_tag() {
+        for (tag, expected) in
+            [(None, None), (Some("\"5\""), Some("\"5\"")), (Some("17"), Some("17")), (Some("W/\"5\""), None)]
+        {
+            let object = Object { url: "s3://b/x".into(), len: 1, tag: tag.map(str::to_owned), server: None };
+            assert_eq!(object.strong_tag(), expected);
+        }
+    }
 
     #[test]
     fn only_text_with_a_scheme_is_a_url() {

@@ -262,10 +262,9 @@ fn cached_index(shard: &Object) -> Option<Index> {
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns a hash of the shard's ETag. Returns `None` if there is no ETag or a weak one, which does
-/// not identify the bytes.
+/// Returns a hash of the shard's ETag, or `None` if no strong ETag identifies its bytes.
 fn version(shard: &Object) -> Option<u64> {
-    Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
+    shard.strong_tag().map(|tag| fnv1a(tag.as_bytes()))
 }
 
 /// Returns the path of a shard's index in the local cache. The cache is `$WARPFEED_CACHE/index`, or
