@@ -1,6 +1,6 @@
 //! [`BitReader`]: a bit reader for the data of one scan. It treats invalid data as libjpeg does.
 
-use super::huffman::{Lookup, extend};
+use super::huffman::{HuffmanLookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
@@ -96,7 +96,7 @@ impl<'a> BitReader<'a> {
     /// Reads a symbol and the extra bits after it. The symbol's lower four bits are the number of
     /// extra bits. After an invalid code, returns (0, 0).
     #[inline(always)]
-    pub(crate) fn read_symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
+    pub(crate) fn read_symbol_and_bits(&mut self, table: &HuffmanLookup) -> (u8, u32) {
         self.fill();
         let Some((symbol, length)) = table.find((self.window >> 48) as u16) else {
             self.fault_count += 1;
@@ -121,7 +121,7 @@ impl<'a> BitReader<'a> {
         extend(self.read_bits(size), size.into())
     }
 
-    pub(crate) fn read_symbol(&mut self, table: &Lookup) -> u8 {
+    pub(crate) fn read_symbol(&mut self, table: &HuffmanLookup) -> u8 {
         self.fill();
         match table.find((self.window >> 48) as u16) {
             Some((symbol, length)) => {

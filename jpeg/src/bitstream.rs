@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 
 use super::coefficients::check_length;
 use super::header::Coding;
-use super::huffman::Spec;
+use super::huffman::HuffmanSpec;
 use super::jpeg::Jpeg;
 use super::kernels::Backend;
 use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
@@ -137,7 +137,7 @@ pub struct Bitstream {
     stream: Vec<u8>,
     stream_len: usize,
     quant: ArrayVec<[u16; 64], MAX_GRID_COMPONENTS>,
-    tables: ArrayVec<(Spec, bool), { 2 * MAX_TABLES }>,
+    tables: ArrayVec<(HuffmanSpec, bool), { 2 * MAX_TABLES }>,
 }
 
 impl Default for Bitstream {
@@ -309,7 +309,7 @@ impl Bitstream {
 
     /// Returns the index of the Huffman table, and adds the table if it is new. Returns `None` if
     /// the table is invalid, or if there are already [`MAX_TABLES`] of its class.
-    fn add_table(&mut self, spec: Spec, is_ac: bool) -> Option<u32> {
+    fn add_table(&mut self, spec: HuffmanSpec, is_ac: bool) -> Option<u32> {
         let existing =
             self.tables.iter().position(|&(ref table_spec, is_table_ac)| is_table_ac == is_ac && *table_spec == spec);
         if let Some(existing) = existing {

@@ -8,7 +8,7 @@
 //! does not limit the number of scans, and fills the rest of a truncated image with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
-use super::huffman::Lookup;
+use super::huffman::HuffmanLookup;
 use super::markers::is_followed_by_marker;
 use super::scan::{Mode, ScanDecoder};
 use crate::error::{Error, Result, resize};
@@ -24,12 +24,12 @@ const MAX_SCANS: u32 = 256;
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     plane_count: usize,
-    fault: Option<Fault>,
+    fault: Option<ScanFault>,
     has_eoi: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Fault {
+struct ScanFault {
     scan: u32,
     mcu: u32,
     mcu_count: u32,
@@ -60,7 +60,7 @@ impl Plane {
 }
 
 /// The DC and AC tables of each component. A table is `None` if the scan does not need it.
-type Tables = [(Option<Lookup>, Option<Lookup>); 4];
+type ComponentTables = [(Option<HuffmanLookup>, Option<HuffmanLookup>); 4];
 
 impl Coefficients {
     pub(crate) fn planes(&self) -> &[Plane] {
@@ -88,10 +88,10 @@ impl Coefficients {
     /// files](crate#damaged-files) for what counts as damage.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
-            Some(Fault { scan: 1, mcu, mcu_count }) => {
+            Some(ScanFault { scan: 1, mcu, mcu_count }) => {
                 Some(format!("jpeg data is damaged in MCU {mcu} of {mcu_count}"))
             }
-            Some(Fault { scan, mcu, mcu_count }) => {
+            Some(ScanFault { scan, mcu, mcu_count }) => {
                 Some(format!("jpeg data is damaged in MCU {mcu} of {mcu_count}, scan {scan}"))
             }
             None if !self.has_eoi => Some(NO_EOI.to_owned()),
@@ -174,7 +174,7 @@ impl Coefficients {
 
     /// Updates the planes' quantization tables and missing bits. Returns the scan's Huffman tables,
     /// and whether the scan contains bits in an order that T.81 forbids (G.1.1.1).
-    fn prepare_tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
+    fn prepare_tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(ComponentTables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mut tables = [const { (None, None) }; 4];
@@ -199,11 +199,11 @@ impl Coefficients {
             }
             if mode.needs_dc() {
                 let spec = header.huffman(bytes, false, component.dc_table).map_err(sos_error)?;
-                slot.0 = Some(Lookup::new(&spec, false).map_err(|e| sos_error(e.to_string()))?);
+                slot.0 = Some(HuffmanLookup::new(&spec, false).map_err(|e| sos_error(e.to_string()))?);
             }
             if mode.needs_ac() {
                 let spec = header.huffman(bytes, true, component.ac_table).map_err(sos_error)?;
-                slot.1 = Some(Lookup::new(&spec, true).map_err(|e| sos_error(e.to_string()))?);
+                slot.1 = Some(HuffmanLookup::new(&spec, true).map_err(|e| sos_error(e.to_string()))?);
             }
         }
         Ok((tables, is_disordered))
@@ -263,7 +263,7 @@ impl Coefficients {
                 decoder.bits.end_segment();
             }
             if decoder.bits.fault_count > 0 && self.fault.is_none() {
-                self.fault = Some(Fault { scan: number, mcu, mcu_count: mcus_per_row * mcu_rows });
+                self.fault = Some(ScanFault { scan: number, mcu, mcu_count: mcus_per_row * mcu_rows });
             }
             if decoder.bits.is_past_end {
                 return Err(Error::new(format!(

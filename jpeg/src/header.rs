@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::huffman::Spec;
+use super::huffman::HuffmanSpec;
 use super::lengths::Lengths;
 use super::markers::{Segment, marker_name, next_marker};
 use crate::error::{Error, Result};
@@ -240,13 +240,12 @@ impl Header {
 
     /// Returns a Huffman table. If the file does not define table 0 or 1, which is common in
     /// Motion-JPEG, returns the standard table.
-    pub(crate) fn huffman(&self, bytes: &[u8], is_ac: bool, index: u8) -> Result<Spec, String> {
+    pub(crate) fn huffman(&self, bytes: &[u8], is_ac: bool, index: u8) -> Result<HuffmanSpec, String> {
         let class = if is_ac { "AC" } else { "DC" };
         match self.huffman_offsets[usize::from(is_ac)][usize::from(index)] {
-            Some(offset) => {
-                Spec::read(&bytes[offset + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
-            }
-            None if index < 2 => Ok(Spec::standard(is_ac, index == 1)),
+            Some(offset) => HuffmanSpec::read(&bytes[offset + 1..])
+                .ok_or_else(|| format!("{class} Huffman table {index} is truncated")),
+            None if index < 2 => Ok(HuffmanSpec::standard(is_ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),
         }
     }

@@ -6,18 +6,18 @@ use crate::error::{Error, Result};
 /// A table as stored in a DHT segment: the number of codes of each length, and the symbols in code
 /// order.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Spec {
+pub struct HuffmanSpec {
     counts: [u8; 16],
     values: [u8; 256],
 }
 
-impl Spec {
+impl HuffmanSpec {
     /// Creates a table with `counts[i]` codes of length `i + 1`. The sum of `counts` must be
     /// `values.len()`, which is at most 256.
     pub(crate) fn new(counts: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
-        Spec { counts, values: padded }
+        HuffmanSpec { counts, values: padded }
     }
 
     /// Reads a table as stored in a DHT segment: 16 counts, followed by the symbols. Returns `None`
@@ -26,7 +26,7 @@ impl Spec {
         let (counts, rest) = bytes.split_first_chunk()?;
         let count = counts.iter().map(|&n| usize::from(n)).sum();
         (count <= 256).then_some(())?;
-        Some(Spec::new(*counts, rest.get(..count)?))
+        Some(HuffmanSpec::new(*counts, rest.get(..count)?))
     }
 
     pub(crate) fn counts(&self) -> &[u8; 16] {
@@ -66,19 +66,19 @@ impl Spec {
     /// Returns a standard table from annex K.3 of T.81. Most encoders use these tables, and
     /// Motion-JPEG frames omit them. libjpeg-turbo therefore uses them if a file does not define
     /// tables 0 and 1.
-    pub(crate) fn standard(is_ac: bool, is_chroma: bool) -> Spec {
+    pub(crate) fn standard(is_ac: bool, is_chroma: bool) -> HuffmanSpec {
         match (is_ac, is_chroma) {
-            (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
-            (false, true) => Spec::new([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], &DC_SYMBOLS),
-            (true, false) => Spec::new([0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d], &AC_LUMA_SYMBOLS),
-            (true, true) => Spec::new([0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77], &AC_CHROMA_SYMBOLS),
+            (false, false) => HuffmanSpec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
+            (false, true) => HuffmanSpec::new([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], &DC_SYMBOLS),
+            (true, false) => HuffmanSpec::new([0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d], &AC_LUMA_SYMBOLS),
+            (true, true) => HuffmanSpec::new([0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77], &AC_CHROMA_SYMBOLS),
         }
     }
 }
 
-impl std::fmt::Debug for Spec {
+impl std::fmt::Debug for HuffmanSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Spec({:?})", self.counts)
+        write!(f, "HuffmanSpec({:?})", self.counts)
     }
 }
 
@@ -103,7 +103,7 @@ const SHORT_BITS: u8 = 10;
 /// The decoding table of the plain decoder. Codes of more than 10 bits are decoded bit by bit, as
 /// in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
-pub struct Lookup {
+pub struct HuffmanLookup {
     /// For each window of [`SHORT_BITS`] bits, the symbol and the length of its first code. The
     /// length is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT_BITS],
@@ -114,13 +114,13 @@ pub struct Lookup {
     values: [u8; 256],
 }
 
-impl Lookup {
+impl HuffmanLookup {
     /// Creates the table for `spec`.
     ///
     /// # Errors
-    /// Same as [`Spec::codes`].
-    pub fn new(spec: &Spec, is_ac: bool) -> Result<Self> {
-        let mut table = Lookup {
+    /// Same as [`HuffmanSpec::codes`].
+    pub fn new(spec: &HuffmanSpec, is_ac: bool) -> Result<Self> {
+        let mut table = HuffmanLookup {
             short: [(0, 0); 1 << SHORT_BITS],
             code_end: [-1; 17],
             symbol_offset: [0; 17],

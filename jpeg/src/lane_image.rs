@@ -10,7 +10,7 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use super::compact::CompactCoefficients;
-use super::entropy::{LaneDecoder, Slot};
+use super::entropy::{ImageSlot, LaneDecoder};
 use super::header::Coding;
 use super::jpeg::Jpeg;
 use super::kernels::{Backend, Kernels};
@@ -28,33 +28,33 @@ const BAND_BLOCKS: u32 = 2048;
 const LONG_SEGMENT_BAND_BLOCKS: u32 = 128;
 /// Number of bands that are decoded at the same time. With two, lanes have work while the last
 /// pieces of a band are being decoded.
-const BANDS: usize = 2;
+const BAND_COUNT: usize = 2;
 
 #[derive(Default)]
 pub(crate) struct LaneImage {
-    plan: Option<Plan>,
+    plan: Option<LanePlan>,
     segments: Vec<Segment>,
-    bands: [Band; BANDS],
+    bands: [Band; BAND_COUNT],
     oldest_band: usize,
     filling_band: usize,
     next_row: u32,
     next_segment: usize,
-    cursor: Cursor,
+    resume_point: ResumePoint,
     row_converter: RowConverter,
 }
 
-struct Plan {
+struct LanePlan {
     layout: Layout,
     window: Window,
     quant: [[u16; 64]; MAX_COMPONENTS],
     pattern: usize,
-    slot: Slot,
+    slot: ImageSlot,
     band_rows: u32,
 }
 
 /// Where to resume a segment that was split at the end of a band.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cursor {
+struct ResumePoint {
     bit: usize,
     dc: [i32; MAX_COMPONENTS],
 }
@@ -96,9 +96,9 @@ pub(crate) enum BeginError {
 /// `image_mcus` MCUs, and the whole data has `bytes` bytes. A region of a large image needs only a
 /// small part of the data, and allocating a buffer for all of it would take longer than decoding.
 fn initial_capacity(bytes: usize, needed_mcus: u64, image_mcus: u64) -> usize {
-    const SMALL: usize = 1 << 20;
+    const BASE_CAPACITY: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed_mcus.min(image_mcus)) / image_mcus * 5 / 4;
-    bytes.min(SMALL.saturating_add(share as usize))
+    bytes.min(BASE_CAPACITY.saturating_add(share as usize))
 }
 
 fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
@@ -159,7 +159,7 @@ impl LaneImage {
         let band_blocks = (band_rows * row_blocks) as usize + piece_count * LaneDecoder::blocks_to_reserve(0);
 
         let pattern = acquire_pattern(lane_decoder, jpeg)?;
-        let Some((slot, is_collected)) = self.collect(lane_decoder, backend, jpeg, BANDS * band_blocks) else {
+        let Some((slot, is_collected)) = self.collect(lane_decoder, backend, jpeg, BAND_COUNT * band_blocks) else {
             lane_decoder.release_pattern(pattern);
             return Err(BeginError::NeedsPlainDecoder);
         };
@@ -173,7 +173,7 @@ impl LaneImage {
         for band in &mut self.bands {
             band.clear();
         }
-        self.plan = Some(Plan { layout: layout.clone(), window, quant, pattern, slot, band_rows });
+        self.plan = Some(LanePlan { layout: layout.clone(), window, quant, pattern, slot, band_rows });
         if !is_valid {
             self.end(lane_decoder);
             return Err(BeginError::NeedsPlainDecoder);
@@ -190,7 +190,7 @@ impl LaneImage {
         backend: Backend,
         jpeg: &Jpeg<'_>,
         blocks: usize,
-    ) -> Option<(Slot, bool)> {
+    ) -> Option<(ImageSlot, bool)> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (data, mcus) = (&bytes[header.scan.data_offset..], layout.mcus_per_row * layout.mcu_rows);
         let interval = if header.restart_interval == 0 { mcus } else { header.restart_interval };
@@ -228,7 +228,7 @@ impl LaneImage {
         let visible_rows = plan.window.rows.start.max(rows.start)..rows.end;
         band.clear();
         resize(&mut band.offsets, rows.len() * columns.len(), 0);
-        let band_blocks = plan.slot.blocks.len() / BANDS;
+        let band_blocks = plan.slot.blocks.len() / BAND_COUNT;
         let mut block = plan.slot.blocks.start + self.filling_band * band_blocks;
         for (i, segment) in self.segments.iter().enumerate().skip(self.next_segment) {
             let first_mcu = segment.mcus.start.max(mcus.start);
@@ -261,7 +261,7 @@ impl LaneImage {
     pub(crate) fn start_piece(&mut self, lane_decoder: &mut LaneDecoder) -> Option<LanePiece> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling_band].issued_pieces == self.bands[self.filling_band].pieces.len() {
-            let next_band = (self.filling_band + 1) % BANDS;
+            let next_band = (self.filling_band + 1) % BAND_COUNT;
             if self.next_row >= plan.window.rows.end || !self.bands[next_band].pieces.is_empty() {
                 return None;
             }
@@ -270,16 +270,16 @@ impl LaneImage {
         }
         let plan = self.plan.as_ref()?;
         let (band, previous_band) =
-            (&self.bands[self.filling_band], &self.bands[(self.filling_band + BANDS - 1) % BANDS]);
+            (&self.bands[self.filling_band], &self.bands[(self.filling_band + BAND_COUNT - 1) % BAND_COUNT]);
         let (index, piece) = (band.issued_pieces, *band.pieces.get(band.issued_pieces)?);
         let segment = &self.segments[piece.segment];
-        let Cursor { bit, dc } = if piece.first_mcu == segment.mcus.start {
-            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
+        let ResumePoint { bit, dc } = if piece.first_mcu == segment.mcus.start {
+            ResumePoint { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
         } else if previous_band.finished_pieces < previous_band.issued_pieces {
             // The segment's piece in the previous band is still being decoded.
             return None;
         } else {
-            self.cursor
+            self.resume_point
         };
         lane_decoder.start_lane(
             bit,
@@ -324,7 +324,7 @@ impl LaneImage {
             }
         }
         if is_split {
-            self.cursor = Cursor { bit, dc };
+            self.resume_point = ResumePoint { bit, dc };
         }
         Some(())
     }
@@ -344,7 +344,7 @@ impl LaneImage {
             }
             let end_row = band.rows.end;
             self.bands[self.oldest_band].clear();
-            self.oldest_band = (self.oldest_band + 1) % BANDS;
+            self.oldest_band = (self.oldest_band + 1) % BAND_COUNT;
             if end_row >= plan.window.rows.end {
                 return true;
             }
@@ -362,7 +362,7 @@ impl Band {
 }
 
 struct BandBlocks<'a> {
-    plan: &'a Plan,
+    plan: &'a LanePlan,
     band: &'a Band,
     coefficients: &'a [i16],
 }

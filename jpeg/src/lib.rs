@@ -1,8 +1,8 @@
 //! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at 1.5 to 2.5 times its
 //! speed. Building the crate requires neither a C compiler nor an assembler.
 //!
-//! A [`Decoder`] decodes regions of a [`Jpeg`] to [`Pixels`]. [`Rect`] and [`Size`] are in pixels of
-//! the upright image, that is, after the EXIF orientation has been applied.
+//! A [`Decoder`] decodes regions of a [`Jpeg`] to [`Pixels`]. [`Rect`] and [`Size`] are in pixels
+//! of the upright image, that is, after the EXIF orientation has been applied.
 //!
 //! ```
 //! use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect};
@@ -139,7 +139,7 @@ pub use repack::repack;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::header::headers_read;
-    pub use crate::huffman::{Lookup, Spec};
+    pub use crate::huffman::{HuffmanLookup, HuffmanSpec};
     pub use crate::kernels::inverse_transform;
 }
 

@@ -3,7 +3,7 @@
 
 use super::bits::BitReader;
 use super::header::{Coding, NATURAL, Scan};
-use super::huffman::Lookup;
+use super::huffman::HuffmanLookup;
 use crate::error::{Error, Result};
 
 /// Maximum size of a DC difference in 8-bit images, in bits (T.81, table F.1).
@@ -72,8 +72,8 @@ impl<'a> ScanDecoder<'a> {
         mode: Mode,
         scan: &Scan,
         component: usize,
-        dc: Option<&Lookup>,
-        ac: Option<&Lookup>,
+        dc: Option<&HuffmanLookup>,
+        ac: Option<&HuffmanLookup>,
         block: &mut [i16; 64],
     ) -> Result<()> {
         match (mode, dc, ac) {
@@ -91,7 +91,7 @@ impl<'a> ScanDecoder<'a> {
     }
 
     /// Decodes a DC coefficient. The result lacks the lowest `low` bits, which later scans contain.
-    fn decode_dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
+    fn decode_dc(&mut self, component: usize, table: &HuffmanLookup, low: u8) -> Result<i32> {
         let size = self.bits.read_symbol(table);
         let difference = self.bits.read_signed(size);
         let last_dc = &mut self.last_dc[component];
@@ -101,7 +101,7 @@ impl<'a> ScanDecoder<'a> {
         Ok(*last_dc)
     }
 
-    fn decode_ac(&mut self, table: &Lookup, block: &mut [i16; 64]) {
+    fn decode_ac(&mut self, table: &HuffmanLookup, block: &mut [i16; 64]) {
         let mut k = 1;
         while k < 64 {
             let symbol = self.bits.read_symbol(table);
@@ -119,7 +119,7 @@ impl<'a> ScanDecoder<'a> {
         }
     }
 
-    fn decode_first_ac(&mut self, table: &Lookup, scan: &Scan, block: &mut [i16; 64]) {
+    fn decode_first_ac(&mut self, table: &HuffmanLookup, scan: &Scan, block: &mut [i16; 64]) {
         if self.eob_run > 0 {
             self.eob_run -= 1;
             return;
@@ -141,7 +141,7 @@ impl<'a> ScanDecoder<'a> {
         }
     }
 
-    fn refine_ac(&mut self, table: &Lookup, scan: &Scan, block: &mut [i16; 64]) {
+    fn refine_ac(&mut self, table: &HuffmanLookup, scan: &Scan, block: &mut [i16; 64]) {
         let end = usize::from(scan.end);
         let bit = 1i16 << scan.low;
         let mut k = usize::from(scan.start);

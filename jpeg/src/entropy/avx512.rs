@@ -10,15 +10,15 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{LANES, LINKS, LaneMemory, Lanes};
-use super::table::{CODE_BITS, CODES_OFFSET, Step, Table};
+use super::lanes::{LANE_COUNT, LaneMemory, Lanes, MAX_LINKS};
+use super::table::{CODE_BITS, CODES_OFFSET, DecodedSymbol, Table};
 
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
-pub(super) struct Links {
-    pub(super) ac: [u32; LINKS],
-    pub(super) next_dc: [u32; LINKS],
-    pub(super) next_link: [u32; LINKS],
+pub(super) struct VectorLinks {
+    pub(super) ac: [u32; MAX_LINKS],
+    pub(super) next_dc: [u32; MAX_LINKS],
+    pub(super) next_link: [u32; MAX_LINKS],
 }
 
 /// Decodes with the first `count` lanes until at least one of them reaches its end.
@@ -27,9 +27,10 @@ pub(super) struct Links {
 /// The invariants of [`super::LaneDecoder`] must hold for `memory`, `links` and the first `count`
 /// of `lanes`, and the CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
-pub(super) unsafe fn run(memory: &LaneMemory, links: &Links, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run(memory: &LaneMemory, links: &VectorLinks, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;
-    let links = [&links.ac, &links.next_dc, &links.next_link].map(|from| [load(&from[..LANES]), load(&from[LANES..])]);
+    let links = [&links.ac, &links.next_dc, &links.next_link]
+        .map(|from| [load(&from[..LANE_COUNT]), load(&from[LANE_COUNT..])]);
     let (mut bit, mut index, end) = (load(&lanes.bit), load(&lanes.next_coefficient), load(&lanes.end_coefficient));
     let (mut table, mut link) = (load(&lanes.table), load(&lanes.link));
 
@@ -77,7 +78,7 @@ pub(super) unsafe fn run(memory: &LaneMemory, links: &Links, lanes: &mut Lanes, 
             break;
         }
     }
-    let store = |out: &mut [u32; LANES], from| {
+    let store = |out: &mut [u32; LANE_COUNT], from| {
         // SAFETY: the array has sixteen numbers.
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), from) }
     };
@@ -90,13 +91,13 @@ pub(super) unsafe fn run(memory: &LaneMemory, links: &Links, lanes: &mut Lanes, 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 fn load(values: &[u32]) -> __m512i {
-    let values: &[u32; LANES] = values.try_into().expect("one number for each lane");
+    let values: &[u32; LANE_COUNT] = values.try_into().expect("one number for each lane");
     // SAFETY: the array has sixteen numbers.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
-/// Returns the length, advance and value of each lane's [`Step`]. `entry` contains the table
-/// entries of the codes.
+/// Returns the length, advance and value of each lane's [`DecodedSymbol`]. `entry` contains the
+/// table entries of the codes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
@@ -118,7 +119,7 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 unsafe fn long_steps(memory: &LaneMemory, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
-    let (mut steps, mut bits, mut tables) = ([[0u32; LANES]; 3], [0u32; LANES], [0u32; LANES]);
+    let (mut steps, mut bits, mut tables) = ([[0u32; LANE_COUNT]; 3], [0u32; LANE_COUNT], [0u32; LANE_COUNT]);
     // SAFETY: the arrays have sixteen numbers each, and the caller guarantees all other
     // requirements.
     unsafe {
@@ -127,7 +128,7 @@ unsafe fn long_steps(memory: &LaneMemory, slow: u16, step: [__m512i; 3], bit: __
         }
         _mm512_storeu_si512(bits.as_mut_ptr().cast(), bit);
         _mm512_storeu_si512(tables.as_mut_ptr().cast(), table);
-        for lane in (0..LANES).filter(|lane| slow >> lane & 1 == 1) {
+        for lane in (0..LANE_COUNT).filter(|lane| slow >> lane & 1 == 1) {
             let step = long_step(memory, bits[lane], tables[lane]);
             let step = [step.length, step.advance.into(), step.value as u32];
             steps.iter_mut().zip(step).for_each(|(out, value)| out[lane] = value);
@@ -139,7 +140,7 @@ unsafe fn long_steps(memory: &LaneMemory, slow: u16, step: [__m512i; 3], bit: __
 /// # Safety
 /// `bit` must be at most `memory.max_bit`, and `table` must be the offset of a table.
 #[cold]
-unsafe fn long_step(memory: &LaneMemory, bit: u32, table: u32) -> Step {
+unsafe fn long_step(memory: &LaneMemory, bit: u32, table: u32) -> DecodedSymbol {
     // SAFETY: guaranteed by the caller.
     let (bytes, table) = unsafe {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
@@ -147,6 +148,6 @@ unsafe fn long_step(memory: &LaneMemory, bit: u32, table: u32) -> Step {
     };
     // After an invalid code, move the lane to the end of the stream, so that its owner finds the
     // lane outside its segment.
-    let end_step = Step { length: memory.max_bit as u32 - bit, advance: 63, value: 0 };
+    let end_step = DecodedSymbol { length: memory.max_bit as u32 - bit, advance: 63, value: 0 };
     table.decode_long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(end_step)
 }

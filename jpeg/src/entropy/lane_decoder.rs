@@ -1,8 +1,8 @@
 //! [`LaneDecoder`] owns the lanes and their memory.
 //!
-//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
-//! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
-//! buffers are unchecked, which saves several bounds checks per symbol.
+//! All lanes share one stream buffer and one block buffer. An image reserves an [`ImageSlot`], a
+//! range of each buffer, and free lanes decode the pieces of the image. The backends' pointers into
+//! the buffers are unchecked, which saves several bounds checks per symbol.
 //!
 //! **Invariants** of [`LaneDecoder`]. The unsafe code of the backends relies on them. Only this
 //! file changes the fields named below, except that the backends advance the lanes.
@@ -26,11 +26,11 @@ use arrayvec::ArrayVec;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::backend::{Backend, Kind};
-use super::lanes::{LANES, LINKS, LaneMemory, Lanes, Link, SLACK_BYTES};
+use super::lanes::{BlockLink, LANE_COUNT, LaneMemory, Lanes, MAX_LINKS, SLACK_BYTES};
 use super::scalar;
 use super::table::{TABLE_WORDS, Table};
 use crate::error::{Result, reserve};
-use crate::huffman::Spec;
+use crate::huffman::HuffmanSpec;
 
 /// Maximum number of bytes of each kind of memory that a thread keeps after a large image.
 pub(crate) const MAX_RETAINED_BYTES: usize = 64 << 20;
@@ -62,14 +62,14 @@ struct Pattern {
 }
 
 struct CachedTable {
-    spec: Spec,
+    spec: HuffmanSpec,
     is_ac: bool,
     user_count: usize,
     last_use_time: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct ImageSlot {
     pub(crate) stream: Range<usize>,
     pub(crate) blocks: Range<usize>,
 }
@@ -83,24 +83,24 @@ pub(crate) struct LaneDecoder {
     cached_tables: Vec<CachedTable>,
     tables_in_use: usize,
     clock: u64,
-    links: [Link; LINKS],
+    links: [BlockLink; MAX_LINKS],
     #[cfg(target_arch = "x86_64")]
-    vector_links: avx512::Links,
+    vector_links: avx512::VectorLinks,
     patterns: Vec<Pattern>,
     lanes: Lanes,
     busy_lanes: usize,
-    slots: Vec<Slot>,
-    free_slots: Vec<Slot>,
+    slots: Vec<ImageSlot>,
+    free_slots: Vec<ImageSlot>,
 }
 
 impl LaneDecoder {
     pub(crate) fn new(backend: Backend) -> Self {
         let lanes = Lanes {
-            bit: [0; LANES],
-            next_coefficient: [0; LANES],
-            end_coefficient: [0; LANES],
-            table: [0; LANES],
-            link: [0; LANES],
+            bit: [0; LANE_COUNT],
+            next_coefficient: [0; LANE_COUNT],
+            end_coefficient: [0; LANE_COUNT],
+            table: [0; LANE_COUNT],
+            link: [0; LANE_COUNT],
         };
         LaneDecoder {
             backend,
@@ -110,9 +110,13 @@ impl LaneDecoder {
             cached_tables: Vec::new(),
             tables_in_use: 0,
             clock: 0,
-            links: [Link::default(); LINKS],
+            links: [BlockLink::default(); MAX_LINKS],
             #[cfg(target_arch = "x86_64")]
-            vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next_link: [0; LINKS] },
+            vector_links: avx512::VectorLinks {
+                ac: [0; MAX_LINKS],
+                next_dc: [0; MAX_LINKS],
+                next_link: [0; MAX_LINKS],
+            },
             patterns: Vec::new(),
             lanes,
             busy_lanes: 0,
@@ -124,7 +128,7 @@ impl LaneDecoder {
     pub(crate) fn has_free_lane(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 if self.tables_in_use <= MAX_VECTOR_TABLES => LANES,
+            Kind::Avx512 if self.tables_in_use <= MAX_VECTOR_TABLES => LANE_COUNT,
             _ => SCALAR_LANES,
         };
         self.busy_lanes < lanes
@@ -132,7 +136,7 @@ impl LaneDecoder {
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
     /// `None` if too many patterns are in use.
-    pub(crate) fn acquire_pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
+    pub(crate) fn acquire_pattern(&mut self, blocks: &[(&HuffmanSpec, &HuffmanSpec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let start_time = self.clock;
         for (dc, ac) in blocks {
@@ -146,14 +150,14 @@ impl LaneDecoder {
             return Ok(Some(i));
         }
         let is_used = |i: usize| self.patterns.iter().any(|p| p.user_count > 0 && p.links.contains(&i));
-        let fits = |&first: &usize| (first..first + blocks.len()).all(|i| i < LINKS && !is_used(i));
-        let Some(first) = (0..LINKS).find(fits) else { return Ok(None) };
+        let fits = |&first: &usize| (first..first + blocks.len()).all(|i| i < MAX_LINKS && !is_used(i));
+        let Some(first) = (0..MAX_LINKS).find(fits) else { return Ok(None) };
         let links = first..first + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {
             let next_block = (i + 1) % tables.len();
             let offset = |table: usize| (table * TABLE_WORDS) as u32;
             let (ac, next_dc, next_link) = (offset(ac), offset(tables[next_block].0), (first + next_block) as u32);
-            self.links[first + i] = Link { ac, next_dc, next_link };
+            self.links[first + i] = BlockLink { ac, next_dc, next_link };
             #[cfg(target_arch = "x86_64")]
             {
                 self.vector_links.ac[first + i] = ac;
@@ -192,7 +196,7 @@ impl LaneDecoder {
     /// Returns the index of a cached or newly built table. A new table replaces the least recently
     /// used table without users if the cache is full. Tables requested after `start_time` are not
     /// replaced, because the current image needs them but is not yet counted as their user.
-    fn find_or_build_table(&mut self, spec: &Spec, is_ac: bool, start_time: u64) -> Result<usize> {
+    fn find_or_build_table(&mut self, spec: &HuffmanSpec, is_ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached_tables.iter().position(|c| c.is_ac == is_ac && c.spec == *spec) {
             self.cached_tables[i].last_use_time = self.clock;
@@ -223,7 +227,7 @@ impl LaneDecoder {
 
     /// Reserves memory for an image. Returns `None` if an allocation fails, or if offsets would not
     /// fit in 32 bits, which the vectors require.
-    pub(crate) fn reserve_slot(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
+    pub(crate) fn reserve_slot(&mut self, bytes: usize, blocks: usize) -> Option<ImageSlot> {
         // Add slack to each slot, so that a lane that runs past its segment stops before the next
         // slot.
         let bytes = bytes + SLACK_BYTES;
@@ -244,7 +248,7 @@ impl LaneDecoder {
         if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
         }
-        let slot = Slot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
+        let slot = ImageSlot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
         let (stream, blocks) = (self.stream.len(), self.blocks.len());
         let ends = (stream.max(slot.stream.end + SLACK_BYTES), blocks.max(slot.blocks.end));
         reserve(&mut self.stream, ends.0 - stream).ok()?;
@@ -255,11 +259,11 @@ impl LaneDecoder {
         Some(slot)
     }
 
-    pub(crate) fn free_slot(&mut self, slot: Slot) {
+    pub(crate) fn free_slot(&mut self, slot: ImageSlot) {
         self.free_slots.push(slot);
     }
 
-    pub(crate) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
+    pub(crate) fn stream(&mut self, slot: &ImageSlot) -> &mut [u8] {
         &mut self.stream[slot.stream.clone()]
     }
 
@@ -282,7 +286,7 @@ impl LaneDecoder {
     /// decodes `count` blocks, a whole number of MCUs, into the blocks that start at index `first`.
     pub(crate) fn start_lane(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy_lanes;
-        assert!(lane < LANES && bit <= self.max_bit() && count > 0);
+        assert!(lane < LANE_COUNT && bit <= self.max_bit() && count > 0);
         let blocks = &mut self.blocks[first..first + Self::blocks_to_reserve(count)];
         blocks[..count].fill(Block([0; 64]));
         let pattern = &self.patterns[pattern];
@@ -363,7 +367,7 @@ mod tests {
         let mut lane_decoder = LaneDecoder::new(Backend::scalar());
         assert!(refused(&mut lane_decoder), "no lane is busy");
         // The only code stands for both a DC difference of zero and the end of a block.
-        let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
+        let spec = HuffmanSpec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = lane_decoder.acquire_pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = lane_decoder.reserve_slot(8, LaneDecoder::blocks_to_reserve(1)).unwrap();
         lane_decoder.stream(&slot).fill(0);
@@ -378,7 +382,7 @@ mod tests {
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut lane_decoder = LaneDecoder::new(Backend::scalar());
-        let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
+        let spec = |symbol: u8| HuffmanSpec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_CACHED_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
             // Only the image's own tables could be evicted, because all others are in use.

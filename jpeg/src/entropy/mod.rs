@@ -17,5 +17,5 @@ mod scalar;
 mod table;
 
 pub(crate) use backend::Backend;
-pub(super) use lane_decoder::Slot;
+pub(super) use lane_decoder::ImageSlot;
 pub(crate) use lane_decoder::{LaneDecoder, MAX_RETAINED_BYTES};

@@ -3,7 +3,7 @@
 //! The branch at the end of a block is mispredicted about once per block. Conditional moves would
 //! avoid this, but cost more, because they select the next table and position after every lookup.
 
-use super::lanes::{LaneMemory, Lanes, Link, SLACK_BYTES};
+use super::lanes::{BlockLink, LaneMemory, Lanes, SLACK_BYTES};
 use super::table::{MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, PAIR_BITS, Table, TableEntry};
 
 const MIN_BITS: usize = 56;
@@ -58,7 +58,7 @@ struct Lane {
     /// Position of the latest coefficient relative to `last`: -63 for the first coefficient of the
     /// block, 0 for the last, and -64 if the block has not been started.
     position: isize,
-    link: *const Link,
+    link: *const BlockLink,
     end: *mut i16,
 }
 

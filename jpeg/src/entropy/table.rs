@@ -7,7 +7,7 @@
 //! entries takes long, so the [`LaneDecoder`](super::LaneDecoder) caches tables.
 
 use crate::error::Result;
-use crate::huffman::{Code, Spec, extend};
+use crate::huffman::{Code, HuffmanSpec, extend};
 
 /// Number of bits of the index. With more bits, fewer entries of the tables of several images would
 /// fit in the L1 cache.
@@ -91,14 +91,14 @@ pub(super) const CODES_OFFSET: usize = 2 << PAIR_BITS;
 pub(super) const TABLE_WORDS: usize = size_of::<Table>() / 4;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct DecodedSymbol {
     pub(super) length: u32,
     pub(super) advance: u8,
     pub(super) value: i32,
 }
 
 impl Table {
-    pub(super) fn new(spec: &Spec, is_ac: bool) -> Result<Table> {
+    pub(super) fn new(spec: &HuffmanSpec, is_ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << PAIR_BITS],
             codes: [0; 1 << CODE_BITS],
@@ -191,18 +191,18 @@ impl Table {
     /// `shortest` bits. Returns `None` if the code is invalid.
     #[cold]
     #[inline(never)]
-    pub(super) fn decode_long(&self, window: u64, shortest: usize) -> Option<Step> {
+    pub(super) fn decode_long(&self, window: u64, shortest: usize) -> Option<DecodedSymbol> {
         let top = (window >> 48) as u32;
         let length = (shortest..=16).find(|&l| top < self.code_end[l])?;
         let index = (top >> (16 - length)) as i32 + self.symbol_offset[length];
         let (advance, size) = self.advance_and_size(self.symbols[index as usize & 255]);
-        Some(Step::new(length as u32, advance, size, window))
+        Some(DecodedSymbol::new(length as u32, advance, size, window))
     }
 }
 
-impl Step {
-    pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
+impl DecodedSymbol {
+    pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> DecodedSymbol {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
-        Step { length: length + size, advance, value: extend(bits, size) }
+        DecodedSymbol { length: length + size, advance, value: extend(bits, size) }
     }
 }

@@ -1,7 +1,7 @@
 //! Chooses a Huffman table: either the standard table or a table optimized for the symbols (ITU
 //! T.81, annex K.2).
 
-use crate::huffman::Spec;
+use crate::huffman::HuffmanSpec;
 
 /// An optimized table must save more than this many bytes, compared to the standard table.
 ///
@@ -13,8 +13,8 @@ const MIN_SAVING: u64 = 512;
 
 /// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols
 /// occur `counts[symbol]` times.
-pub(super) fn choose_table(counts: &[u32; 256], is_ac: bool, is_chroma: bool) -> Spec {
-    let (standard, optimized) = (Spec::standard(is_ac, is_chroma), optimal_table(counts));
+pub(super) fn choose_table(counts: &[u32; 256], is_ac: bool, is_chroma: bool) -> HuffmanSpec {
+    let (standard, optimized) = (HuffmanSpec::standard(is_ac, is_chroma), optimal_table(counts));
     match (total_bits(&standard, counts, is_ac), total_bits(&optimized, counts, is_ac)) {
         (Some(standard_bits), Some(optimized_bits)) if standard_bits <= optimized_bits + 8 * MIN_SAVING => standard,
         _ => optimized,
@@ -23,7 +23,7 @@ pub(super) fn choose_table(counts: &[u32; 256], is_ac: bool, is_chroma: bool) ->
 
 /// Returns the size in bits of the table's symbol list and of the codes of all symbols, or `None`
 /// if a symbol has no code.
-fn total_bits(spec: &Spec, counts: &[u32; 256], is_ac: bool) -> Option<u64> {
+fn total_bits(spec: &HuffmanSpec, counts: &[u32; 256], is_ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(is_ac).ok()? {
         let count = u64::from(counts[usize::from(code.symbol)]);
@@ -38,7 +38,7 @@ const MAX_UNLIMITED_LENGTH: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
 /// bits, as libjpeg's `jpeg_gen_optimal_table` does. Codes that consist only of ones stay unused.
-fn optimal_table(counts: &[u32; 256]) -> Spec {
+fn optimal_table(counts: &[u32; 256]) -> HuffmanSpec {
     // Figure K.1 searches for the two smallest weights. Two sorted queues replace the search: one
     // for the symbols, and one for the new nodes. The code that consists only of ones must stay
     // unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one of the
@@ -88,7 +88,7 @@ fn optimal_table(counts: &[u32; 256]) -> Spec {
         leaves.iter().zip(&length).map(|(&(_, s), &l)| (l, s)).filter(|&(_, s)| s < 256).collect();
     order.sort_unstable();
     let values: Vec<u8> = order.iter().map(|&(_, s)| s as u8).collect();
-    Spec::new(std::array::from_fn(|i| bits[i + 1] as u8), &values)
+    HuffmanSpec::new(std::array::from_fn(|i| bits[i + 1] as u8), &values)
 }
 
 #[cfg(test)]
@@ -152,12 +152,12 @@ mod tests {
         let mut counts = [0; 256];
         counts[0x42] = 10;
         let saved = |counts: &[u32; 256]| {
-            let standard = total_bits(&Spec::standard(true, false), counts, true).unwrap();
+            let standard = total_bits(&HuffmanSpec::standard(true, false), counts, true).unwrap();
             standard - total_bits(&optimal_table(counts), counts, true).unwrap()
         };
         let mut chosen = Vec::new();
         while saved(&counts) < 2 * 8 * MIN_SAVING {
-            let is_optimized = choose_table(&counts, true, false) != Spec::standard(true, false);
+            let is_optimized = choose_table(&counts, true, false) != HuffmanSpec::standard(true, false);
             assert_eq!(is_optimized, saved(&counts) > 8 * MIN_SAVING, "{} bits saved", saved(&counts));
             chosen.push(is_optimized);
             counts[0x42] += 1;
@@ -169,7 +169,7 @@ mod tests {
     fn a_symbol_without_a_standard_code_needs_an_optimized_table() {
         let mut counts = [0; 256];
         counts[0x0b] = 1;
-        assert_eq!(total_bits(&Spec::standard(true, false), &counts, true), None);
+        assert_eq!(total_bits(&HuffmanSpec::standard(true, false), &counts, true), None);
         assert_eq!(choose_table(&counts, true, false).values(), [0x0b]);
     }
 

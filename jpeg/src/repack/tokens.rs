@@ -8,7 +8,7 @@ use crate::bits::BitReader;
 use crate::coefficients::{Coefficients, NO_EOI};
 use crate::error::{Error, Result, reserve};
 use crate::header::{Component, Frame, Header, NATURAL};
-use crate::huffman::{Lookup, extend};
+use crate::huffman::{HuffmanLookup, extend};
 use crate::markers::is_followed_by_marker;
 use crate::scan::{MAX_AC_BITS, MAX_DC_BITS};
 
@@ -143,7 +143,12 @@ impl Tokens {
     }
 
     #[inline]
-    fn read_ac(&mut self, bits: &mut BitReader<'_>, ac: &Lookup, component: usize) -> std::result::Result<(), String> {
+    fn read_ac(
+        &mut self,
+        bits: &mut BitReader<'_>,
+        ac: &HuffmanLookup,
+        component: usize,
+    ) -> std::result::Result<(), String> {
         let table = table_start(true, table_group(component));
         let (mut block, mut count) = ([0; 64], 0);
         let mut k = 1;
@@ -247,14 +252,14 @@ impl Tokens {
     }
 }
 
-fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
+fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(HuffmanLookup, HuffmanLookup)>> {
     let error = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.offset));
     let mut tables = Vec::new();
     reserve(&mut tables, 4)?;
     for c in header.scan.components() {
         let dc = header.huffman(bytes, false, c.dc_table).map_err(|e| error(&e))?;
         let ac = header.huffman(bytes, true, c.ac_table).map_err(|e| error(&e))?;
-        let lookups = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
+        let lookups = HuffmanLookup::new(&dc, false).and_then(|dc| Ok((dc, HuffmanLookup::new(&ac, true)?)));
         tables.push(lookups.map_err(|e| error(&e.to_string()))?);
     }
     Ok(tables)

@@ -6,16 +6,16 @@
 pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
-    const LINE: usize = 64;
+    const CACHE_LINE_BYTES: usize = 64;
     assert_eq!(from.len(), out.len());
     // The copy uses ordinary stores for cache lines that are written only partially.
-    let head_len = out.as_ptr().align_offset(LINE).min(out.len());
+    let head_len = out.as_ptr().align_offset(CACHE_LINE_BYTES).min(out.len());
     let (start, lines) = out.split_at_mut(head_len);
     start.copy_from_slice(&from[..head_len]);
-    let from = from[head_len..].as_chunks::<LINE>();
-    let chunks = lines.as_chunks_mut::<LINE>();
+    let from = from[head_len..].as_chunks::<CACHE_LINE_BYTES>();
+    let chunks = lines.as_chunks_mut::<CACHE_LINE_BYTES>();
     for (from, to) in from.0.iter().zip(chunks.0) {
-        for offset in (0..LINE).step_by(16) {
+        for offset in (0..CACHE_LINE_BYTES).step_by(16) {
             // SAFETY: both arrays have 16 bytes at `offset`, and `chunks` is aligned to a cache
             // line. Every x86-64 CPU has SSE2.
             unsafe {

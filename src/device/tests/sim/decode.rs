@@ -6,7 +6,7 @@
 //! references.
 
 use warpfeed_jpeg::bitstream::CUT;
-use warpfeed_jpeg::internal::{Lookup, Spec, inverse_transform};
+use warpfeed_jpeg::internal::{HuffmanLookup, HuffmanSpec, inverse_transform};
 
 use super::jpeg_follow::Sample;
 use crate::decode::{Pixels, Rect, Size};
@@ -103,7 +103,7 @@ impl Plane {
 struct Head<'a> {
     bytes: &'a [u8],
     quant: &'a [u8],
-    tables: Vec<Lookup>,
+    tables: Vec<HuffmanLookup>,
     segments: Vec<&'a [u8]>,
 }
 
@@ -114,12 +114,12 @@ impl<'a> Head<'a> {
         let (specs, rest) = rest.split_at(record.word(13) * 272);
         // With `true`, DC tables are read like AC tables, without a check of their symbols. The
         // host has already checked these.
-        let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
+        let tables = specs.chunks_exact(272).map(|spec| HuffmanLookup::new(&HuffmanSpec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
     }
 
-    fn tables_of(&self, part: &Component) -> (&Lookup, &Lookup) {
+    fn tables_of(&self, part: &Component) -> (&HuffmanLookup, &HuffmanLookup) {
         (&self.tables[part.tables.0], &self.tables[part.tables.1])
     }
 
@@ -307,7 +307,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    fn symbol(&mut self, table: &Lookup) -> Option<usize> {
+    fn symbol(&mut self, table: &HuffmanLookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);
         Some(symbol.into())
@@ -320,7 +320,7 @@ impl Bits<'_> {
         if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits }
     }
 
-    fn block(&mut self, (dc_table, ac_table): (&Lookup, &Lookup), dc: &mut i32) -> Option<[i16; 64]> {
+    fn block(&mut self, (dc_table, ac_table): (&HuffmanLookup, &HuffmanLookup), dc: &mut i32) -> Option<[i16; 64]> {
         let mut block = [0; 64];
         let size = self.symbol(dc_table)? & 15;
         *dc = dc.wrapping_add(self.value(size));

@@ -11,7 +11,7 @@
 //! A sample's data is preceded by its *head*, which contains its tables and the list of its
 //! segments.
 
-use warpfeed_jpeg::internal::Lookup;
+use warpfeed_jpeg::internal::HuffmanLookup;
 
 use crate::batch::DecodeOps;
 
@@ -35,7 +35,7 @@ pub(super) struct Sample<'a> {
     pub(super) segments: Vec<(usize, usize)>,
     pub(super) longest: usize,
     /// DC and AC table of each block in an MCU.
-    pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
+    pub(super) tables: Vec<(&'a HuffmanLookup, &'a HuffmanLookup)>,
 }
 
 /// Decoder state at the end of a line: number of bits by which decoding overran the line, index of
