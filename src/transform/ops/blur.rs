@@ -155,7 +155,7 @@ random_effect! {
 mod naive {
     use super::*;
     use crate::decode::Size;
-    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::effect::NaiveReference;
 
     fn reflect_stepwise(mut index: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&index) {
@@ -164,7 +164,7 @@ mod naive {
         if length == 1 { 0 } else { index }
     }
 
-    impl Naive for Blur {
+    impl NaiveReference for Blur {
         fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
             let (width, height, radius) = (i64::from(size.width), i64::from(size.height), i64::from(self.radius));
             let weights = self.weights();

@@ -17,7 +17,7 @@ pub(crate) trait PixelEffect: Record {
 /// A naive reference implementation of an effect on pixels. Tests compare its result with the
 /// result of [`PixelEffect::run`].
 #[cfg(test)]
-pub(crate) trait Naive: std::fmt::Debug {
+pub(crate) trait NaiveReference: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 

@@ -1,6 +1,6 @@
 //! Halves all values. This effect is for tests of effects without device code.
 
-use super::effect::{Naive, PixelEffect, Scratch};
+use super::effect::{NaiveReference, PixelEffect, Scratch};
 use super::random_effect::random_effect;
 use crate::decode::Size;
 use crate::transform::{ImageMut, record};
@@ -19,7 +19,7 @@ impl PixelEffect for Halved {
     }
 }
 
-impl Naive for Halved {
+impl NaiveReference for Halved {
     fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
         image.iter().map(|pixel| pixel.map(|v| v / 2)).collect()
     }

@@ -72,9 +72,9 @@ random_effect! {
 mod naive {
     use super::*;
     use crate::decode::Size;
-    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::effect::NaiveReference;
 
-    impl Naive for Sharpen {
+    impl NaiveReference for Sharpen {
         fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
             let (width, height) = (size.width as usize, size.height as usize);
             let value = |x: usize, y: usize, c: usize| i32::from(image[y * width + x][c]);

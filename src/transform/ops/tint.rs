@@ -217,10 +217,10 @@ random_effect! {
 pub(super) mod naive {
     use super::*;
     use crate::decode::Size;
-    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::effect::NaiveReference;
     use crate::transform::ops::tests::naive::{blended, luma};
 
-    impl Naive for Tint {
+    impl NaiveReference for Tint {
         fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
             let changed = |pixel: [u8; 3]| match self.kind {
                 Self::SATURATION => pixel.map(|v| blended(v, f32::from(luma(pixel)), self.by)),

@@ -237,10 +237,10 @@ random_effect! {
 mod naive {
     use super::*;
     use crate::decode::Size;
-    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::effect::NaiveReference;
     use crate::transform::ops::tests::naive::{blended, luma};
 
-    impl Naive for Tone {
+    impl NaiveReference for Tone {
         fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
             let [a, b] = self.by;
             let sum: u64 = image.iter().map(|pixel| u64::from(luma(*pixel))).sum();

@@ -513,9 +513,9 @@ mod tests {
 #[cfg(test)]
 mod naive {
     use super::*;
-    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::effect::NaiveReference;
 
-    impl Naive for Warp {
+    impl NaiveReference for Warp {
         fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
             let pixel = |x: u32, y: u32| image[y as usize * size.width as usize + x as usize];
             let pixel_at = |x: f32, y: f32| {

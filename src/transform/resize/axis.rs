@@ -2,9 +2,9 @@
 //!
 //! Resizing is separable, so each axis has its own filter. For each output position, the filter
 //! contains the first source position, and the weights of this position and the following ones. The
-//! filter depends only on [`Key`], so consecutive images with the same key share it. Weights become
-//! 16-bit coefficients, because one instruction of the vector code multiplies pairs of 16-bit
-//! integers.
+//! filter depends only on [`AxisKey`], so consecutive images with the same key share it. Weights
+//! become 16-bit coefficients, because one instruction of the vector code multiplies pairs of
+//! 16-bit integers.
 
 use std::ops::Range;
 
@@ -19,11 +19,11 @@ use crate::transform::interpolation::Resampling;
 /// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the pixels are
 /// bit-identical to the pixels of these libraries. PyTorch resizes the whole image before it crops,
 /// so the largest weight of the whole resize determines PyTorch's number of fractional bits. With
-/// [`Key::full_resize`], this weight is computed even if only a part of the image is resized.
+/// [`AxisKey::full_resize`], this weight is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
-    key: Option<Key>,
-    taps: Vec<Taps>,
+    key: Option<AxisKey>,
+    taps: Vec<OutputTaps>,
     weights: Vec<f64>,
     coefficients: Vec<i16>,
     precision: u32,
@@ -33,7 +33,7 @@ pub(super) struct Axis {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Key {
+pub(super) struct AxisKey {
     pub(super) length: u32,
     /// Start and end of the source section that is mapped to the output.
     pub(super) window: (f64, f64),
@@ -49,14 +49,14 @@ pub(super) struct Key {
 
 /// The first source position of one output, and the range of its coefficients.
 #[derive(Debug, Clone, Copy)]
-struct Taps {
+struct OutputTaps {
     start: u32,
     first_weight: u32,
     end_weight: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Filter {
+struct ResizeFilter {
     resampling: Resampling,
     /// Number of source positions per output position.
     scale: f64,
@@ -68,10 +68,17 @@ struct Filter {
     inverse_scale: f64,
 }
 
-impl Filter {
+impl ResizeFilter {
     fn new(resampling: Resampling, scale: f64, length: u32) -> Self {
         let (support, filter_scale) = (resampling.support(), resampling.filter_scale(scale));
-        Filter { resampling, scale, length, support, radius: support * filter_scale, inverse_scale: 1.0 / filter_scale }
+        ResizeFilter {
+            resampling,
+            scale,
+            length,
+            support,
+            radius: support * filter_scale,
+            inverse_scale: 1.0 / filter_scale,
+        }
     }
 }
 
@@ -81,7 +88,7 @@ impl Axis {
     ///
     /// The window must be inside the source and must not be empty. Every output then has a tap,
     /// because its center is at most half a position away from a source position.
-    pub(super) fn prepare(&mut self, key: Key) -> bool {
+    pub(super) fn prepare(&mut self, key: AxisKey) -> bool {
         if self.key == Some(key) {
             return false;
         }
@@ -99,7 +106,7 @@ impl Axis {
         self.key = Some(key);
         self.taps.clear();
         self.weights.clear();
-        let filter = Filter::new(key.resampling, (end - start) / f64::from(key.outputs), key.length);
+        let filter = ResizeFilter::new(key.resampling, (end - start) / f64::from(key.outputs), key.length);
         (self.max_taps, self.precision) = (0, 0);
         let mut max_weight: f64 = 0.0;
         for output in 0..key.outputs {
@@ -108,14 +115,14 @@ impl Axis {
             max_weight =
                 self.weights[first_weight..].iter().fold(max_weight, |max_weight, &weight| max_weight.max(weight));
             self.max_taps = self.max_taps.max(self.weights.len() - first_weight);
-            self.taps.push(Taps {
+            self.taps.push(OutputTaps {
                 start: first,
                 first_weight: first_weight as u32,
                 end_weight: self.weights.len() as u32,
             });
         }
         if let Some((length, outputs)) = key.full_resize {
-            let filter = Filter::new(key.resampling, f64::from(length) / f64::from(outputs), length);
+            let filter = ResizeFilter::new(key.resampling, f64::from(length) / f64::from(outputs), length);
             let start = self.weights.len();
             for output in 0..outputs {
                 self.push_weights(filter, (f64::from(output) + 0.5) * filter.scale);
@@ -145,7 +152,7 @@ impl Axis {
     #[inline]
     fn push_weights(
         &mut self,
-        Filter { resampling, length, support, inverse_scale, radius, .. }: Filter,
+        ResizeFilter { resampling, length, support, inverse_scale, radius, .. }: ResizeFilter,
         center: f64,
     ) -> u32 {
         // `as` truncates, which equals `floor` for a number that is not negative.
@@ -201,7 +208,7 @@ impl Axis {
     pub(super) fn pick_positions(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.max_taps, self.precision) = (None, 1, 14);
         self.taps.clear();
-        self.taps.extend(positions.map(|start| Taps { start, first_weight: 0, end_weight: 1 }));
+        self.taps.extend(positions.map(|start| OutputTaps { start, first_weight: 0, end_weight: 1 }));
         self.weights.clear();
         self.weights.push(1.0);
         self.coefficients.clear();
@@ -261,7 +268,7 @@ mod tests {
 
     /// Computes PyTorch's interpolation without antialiasing: the weight of each source position,
     /// by the polynomials of `aten/src/ATen/native/UpSample.h`, with clamped positions.
-    fn interpolated(key: Key, output: u32) -> Vec<f64> {
+    fn interpolated(key: AxisKey, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
         let center = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
         let (floor, t) = (center.floor(), center - center.floor());
@@ -297,7 +304,7 @@ mod tests {
             };
             let filter = [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic][case / 3 % 3];
             let resampling = Resampling { filter, antialias: false };
-            let key = Key {
+            let key = AxisKey {
                 length,
                 window: (from, end.min(length.into())),
                 outputs,
@@ -323,7 +330,14 @@ mod tests {
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
                 let resampling = Resampling { filter, antialias };
-                Key { length, window: (0.0, length.into()), outputs, is_mirrored: false, resampling, full_resize: None }
+                AxisKey {
+                    length,
+                    window: (0.0, length.into()),
+                    outputs,
+                    is_mirrored: false,
+                    resampling,
+                    full_resize: None,
+                }
             };
             antialiased.prepare(key(Interpolation::Bilinear, true));
             aliased.prepare(key(Interpolation::Bilinear, false));

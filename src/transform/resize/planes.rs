@@ -1,4 +1,4 @@
-use super::axis::{Axis, Key};
+use super::axis::{Axis, AxisKey};
 use crate::decode::Rect;
 use crate::error::resize;
 use crate::transform::interpolation::Resampling;
@@ -36,7 +36,7 @@ impl MapResizer {
         let columns = clip_span(window.x, window.width, x, width);
         let rows = clip_span(window.y, window.height, y, height);
         let resampling = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
-        let key = |length, window, outputs, is_mirrored| Key {
+        let key = |length, window, outputs, is_mirrored| AxisKey {
             length,
             window,
             outputs,

@@ -1,4 +1,4 @@
-use super::axis::{Axis, Key};
+use super::axis::{Axis, AxisKey};
 use super::kernels::Kernels;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
@@ -113,7 +113,7 @@ impl Resizer {
             let key = |length, window, (outputs, is_mirrored), full_resize: (u32, u32)| {
                 let full_resize = Some(full_resize)
                     .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
-                Key { length, window, outputs, is_mirrored, resampling, full_resize }
+                AxisKey { length, window, outputs, is_mirrored, resampling, full_resize }
             };
             let (y_target, y_lengths) = ((target.height, plan.vertical_flip), (crop.height, resized.height));
             self.y_axis.prepare(key(region.height, y_span, y_target, y_lengths));
@@ -366,7 +366,7 @@ mod tests {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
-            axis.prepare(Key {
+            axis.prepare(AxisKey {
                 length,
                 window: (0.0, length.into()),
                 outputs,

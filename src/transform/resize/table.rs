@@ -14,7 +14,7 @@ use super::axis::Axis;
 
 /// Wraps the taps so that only [`build`](Table::build) can modify them.
 #[derive(Debug, Default)]
-pub(super) struct Table(Taps);
+pub(super) struct Table(TapLayout);
 
 /// Taps of a row, laid out for vectors of `lanes` pixels, where `lanes` is the parameter of
 /// [`Table::build`]. A lane of a vector is one pixel. Each output pixel has 16 bytes of
@@ -25,12 +25,12 @@ pub(super) struct Table(Taps);
 /// Taps are stored in pairs, because the multiply-add instruction adds two products at a time. The
 /// last of an odd number of taps is paired with a coefficient of 0.
 #[derive(Debug, Default)]
-pub(super) struct Taps {
+pub(super) struct TapLayout {
     /// Byte offset of the first tap for each lane of each vector, from the start of the axis's
     /// span.
     pub(super) starts: Vec<u32>,
     /// Coefficients, in (group, vector, pair of taps, lane) order.
-    pub(super) pairs: Vec<Block>,
+    pub(super) pairs: Vec<TapBlock>,
     /// Maximum number of pairs of taps per pixel.
     pub(super) max_pairs: usize,
     /// Number of fractional bits of the coefficients.
@@ -44,12 +44,12 @@ pub(super) struct Taps {
 /// A pair of coefficients, repeated for red, green, blue and an unused fourth channel.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(16))]
-struct Lane([[i16; 2]; 4]);
+struct LaneTaps([[i16; 2]; 4]);
 
 /// 64 bytes of coefficients, aligned to a cache line, so that no vector spans two cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
-pub(super) struct Block([Lane; 4]);
+pub(super) struct TapBlock([LaneTaps; 4]);
 
 impl Table {
     /// Lays out the taps of `axis` for vectors of `lanes` pixels. Offsets are relative to the start
@@ -62,7 +62,7 @@ impl Table {
         let groups = table.outputs.div_ceil(4 * lanes);
         table.starts.clear();
         table.pairs.clear();
-        resize(&mut table.pairs, groups * lanes * table.max_pairs, Block::default());
+        resize(&mut table.pairs, groups * lanes * table.max_pairs, TapBlock::default());
         let mut max_start = 0;
         for group in 0..groups {
             for vector in 0..4 {
@@ -79,7 +79,7 @@ impl Table {
                     table.starts.push(start as u32);
                     for (pair, taps) in taps.chunks(2).enumerate() {
                         let lane = first_lane + pair * lanes + lane;
-                        table.pairs[lane / 4].0[lane % 4] = Lane([[taps[0], taps.get(1).copied().unwrap_or(0)]; 4]);
+                        table.pairs[lane / 4].0[lane % 4] = LaneTaps([[taps[0], taps.get(1).copied().unwrap_or(0)]; 4]);
                     }
                 }
             }
@@ -90,9 +90,9 @@ impl Table {
 }
 
 impl Deref for Table {
-    type Target = Taps;
+    type Target = TapLayout;
 
-    fn deref(&self) -> &Taps {
+    fn deref(&self) -> &TapLayout {
         &self.0
     }
 }

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::kind::OnEffect;
-use super::space::{self, Space};
+use super::space::{self, EffectSpace};
 use super::tables::{self, Table};
 use super::timm::{self, Mixture, TimmPolicy};
 use crate::decode::Size;
@@ -212,20 +212,20 @@ impl Policy {
         match &self.form {
             PolicyKind::Rand { effects, magnitude } => {
                 for _ in 0..*effects {
-                    let kind = space::RAND.draw_kind(rng);
-                    let magnitude = space::RAND.magnitude(kind, *magnitude, self.bins, output, rng);
+                    let kind = space::RAND_AUGMENT.draw_kind(rng);
+                    let magnitude = space::RAND_AUGMENT.magnitude(kind, *magnitude, self.bins, output, rng);
                     on_effect(kind, magnitude);
                 }
             }
             PolicyKind::Trivial => {
-                let kind = space::WIDE.draw_kind(rng);
+                let kind = space::TRIVIAL_AUGMENT_WIDE.draw_kind(rng);
                 let level = rng.below(self.bins.into()) as u32;
-                on_effect(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
+                on_effect(kind, space::TRIVIAL_AUGMENT_WIDE.magnitude(kind, level, self.bins, output, rng));
             }
             PolicyKind::Auto(policy) => {
                 for (kind, probability, level) in policy.table()[rng.below(25) as usize] {
                     if rng.chance(probability) {
-                        on_effect(kind, space::RAND.magnitude(kind, level.into(), self.bins, output, rng));
+                        on_effect(kind, space::RAND_AUGMENT.magnitude(kind, level.into(), self.bins, output, rng));
                     }
                 }
             }
@@ -341,7 +341,7 @@ impl Operation for Policy {
         let sampling = self.sampling;
         match &self.form {
             PolicyKind::Mix { severity, chains, depth, alpha, all } => {
-                let space: &Space = if *all { &space::MIX } else { &space::MIX_WITHOUT_COLORS };
+                let space: &EffectSpace = if *all { &space::AUGMIX } else { &space::AUGMIX_WITHOUT_COLORS };
                 self.draw_mixture(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
                         let kind = space.draw_kind(rng);

@@ -10,7 +10,7 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-pub(super) struct Space {
+pub(super) struct EffectSpace {
     kinds: &'static [EffectKind],
     /// Largest shear, as the tangent of the angle.
     max_shear: f32,
@@ -46,7 +46,7 @@ const ALL_KINDS: [EffectKind; 14] = [
     Equalize,
 ]; // fmt: skip
 
-pub(super) const RAND: Space = Space {
+pub(super) const RAND_AUGMENT: EffectSpace = EffectSpace {
     kinds: &ALL_KINDS,
     max_shear: 0.3,
     max_rotation: 30.0,
@@ -55,7 +55,7 @@ pub(super) const RAND: Space = Space {
     posterize_bits: (8.0, 4.0),
 };
 
-pub(super) const WIDE: Space = Space {
+pub(super) const TRIVIAL_AUGMENT_WIDE: EffectSpace = EffectSpace {
     kinds: &ALL_KINDS,
     max_shear: 0.99,
     max_rotation: 135.0,
@@ -64,14 +64,14 @@ pub(super) const WIDE: Space = Space {
     posterize_bits: (8.0, 6.0),
 };
 
-pub(super) const MIX_WITHOUT_COLORS: Space = Space {
+pub(super) const AUGMIX_WITHOUT_COLORS: EffectSpace = EffectSpace {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Fraction(1.0 / 3.0),
     posterize_bits: (4.0, 4.0),
-    ..RAND
+    ..RAND_AUGMENT
 };
 
-pub(super) const MIX: Space = Space {
+pub(super) const AUGMIX: EffectSpace = EffectSpace {
     kinds: &[
         ShearX,
         ShearY,
@@ -87,7 +87,7 @@ pub(super) const MIX: Space = Space {
         Contrast,
         Sharpness,
     ], // fmt: skip
-    ..MIX_WITHOUT_COLORS
+    ..AUGMIX_WITHOUT_COLORS
 };
 
 /// Returns element `index` of `torch.linspace(from, to, count)`, computed from the nearer end,
@@ -97,7 +97,7 @@ fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }
 }
 
-impl Space {
+impl EffectSpace {
     #[cfg(test)]
     pub(super) fn kinds(&self) -> &'static [EffectKind] {
         self.kinds

@@ -70,10 +70,10 @@ fn magnitudes_match_torchvision() {
     assert_eq!(tables.len(), 6);
     for Magnitudes { space, bins, width, height, kinds } in tables {
         let space = match &*space {
-            "rand" => &space::RAND,
-            "wide" => &space::WIDE,
-            "mix" => &space::MIX,
-            _ => &space::MIX_WITHOUT_COLORS,
+            "rand" => &space::RAND_AUGMENT,
+            "wide" => &space::TRIVIAL_AUGMENT_WIDE,
+            "mix" => &space::AUGMIX,
+            _ => &space::AUGMIX_WITHOUT_COLORS,
         };
         let names: Vec<EffectKind> =
             kinds.keys().map(|name| kind(name)).filter(|kind| *kind != EffectKind::Invert).collect();
@@ -109,7 +109,8 @@ fn frequencies(policy: &Policy) -> HashMap<String, f64> {
 #[test]
 fn effect_frequencies_match_torchvision_and_timm() {
     let Policies { frequencies: mut expected, .. } = fixture("policies");
-    let uniform = |effects: f64| space::RAND.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
+    let uniform =
+        |effects: f64| space::RAND_AUGMENT.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
     expected.insert("rand".into(), uniform(3.0));
     expected.insert("trivial".into(), uniform(1.0));
     assert_eq!(expected.len(), 13);

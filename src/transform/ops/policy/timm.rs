@@ -68,7 +68,7 @@ enum PosterizeBits {
 }
 
 /// timm's `_RAND_TRANSFORMS`.
-const RAND: [(EffectKind, f64); 15] = [
+const RAND_TRANSFORMS: [(EffectKind, f64); 15] = [
     (AutoContrast, 1.0),
     (Equalize, 1.0),
     (Invert, 1.0),
@@ -87,10 +87,10 @@ const RAND: [(EffectKind, f64); 15] = [
 ]; // fmt: skip
 
 /// timm's `_RAND_3A`.
-const THREE: [(EffectKind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
+const THREE_AUGMENT: [(EffectKind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
 
 /// timm's `_RAND_WEIGHTED_3A`.
-const THREE_WEIGHTED: [(EffectKind, f64); 14] = [
+const WEIGHTED_THREE_AUGMENT: [(EffectKind, f64); 14] = [
     (Solarize, 6.0),
     (Desaturate, 6.0),
     (Blur, 6.0),
@@ -108,7 +108,7 @@ const THREE_WEIGHTED: [(EffectKind, f64); 14] = [
 ]; // fmt: skip
 
 /// timm's `_RAND_WEIGHTED_0`.
-const WEIGHTED: [(EffectKind, f64); 15] = [
+const WEIGHTED_TRANSFORMS: [(EffectKind, f64); 15] = [
     (Rotate, 3.0),
     (ShearX, 2.0),
     (ShearY, 2.0),
@@ -127,7 +127,7 @@ const WEIGHTED: [(EffectKind, f64); 15] = [
 ]; // fmt: skip
 
 /// timm's `_AUGMIX_TRANSFORMS`.
-const MIX: [(EffectKind, f64); 13] = [
+const AUGMIX_TRANSFORMS: [(EffectKind, f64); 13] = [
     (AutoContrast, 1.0),
     (Color, 1.0),
     (Contrast, 1.0),
@@ -200,14 +200,14 @@ impl TimmPolicy {
 
     fn parse_rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut policy = TimmPolicy::DEFAULT;
-        let (mut kinds, mut is_weighted): (&[_], _) = (&RAND, false);
+        let (mut kinds, mut is_weighted): (&[_], _) = (&RAND_TRANSFORMS, false);
         let (mut effects, mut probability, mut forces_increasing) = (2, 0.5, false);
         for section in sections {
             if let Some(set) = section.strip_prefix('t') {
                 (kinds, is_weighted) = match set {
-                    "weights" => (&WEIGHTED[..], true),
-                    "3a" => (&THREE[..], false),
-                    "3aw" => (&THREE_WEIGHTED[..], true),
+                    "weights" => (&WEIGHTED_TRANSFORMS[..], true),
+                    "3a" => (&THREE_AUGMENT[..], false),
+                    "3aw" => (&WEIGHTED_THREE_AUGMENT[..], true),
                     _ => return Err(format!("unknown set {set:?}: expected weights, 3a or 3aw")),
                 };
                 forces_increasing = true;
@@ -264,7 +264,7 @@ impl TimmPolicy {
                 _ => return Err(format!("unknown section {section:?}: expected m, w, d, a or mstd")),
             }
         }
-        policy.effects = Effects::Choice { kinds: &MIX, is_weighted: false, number: 1, probability: 1.0 };
+        policy.effects = Effects::Choice { kinds: &AUGMIX_TRANSFORMS, is_weighted: false, number: 1, probability: 1.0 };
         policy.mix = Some(Mixture { chains, depth, alpha });
         Ok(policy)
     }

@@ -6,7 +6,7 @@ use crate::sampler::Rng;
 use crate::transform::ImageMut;
 use crate::transform::ops::AnyPixelEffect;
 use crate::transform::ops::arithmetic::fused;
-use crate::transform::ops::effect::{Naive, Scratch};
+use crate::transform::ops::effect::{NaiveReference, Scratch};
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tint::naive::rotate_hue;
 use crate::transform::ops::tone::Tone;
@@ -20,9 +20,9 @@ pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: 
     fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
 
-pub(super) type Pair = (AnyPixelEffect, Box<dyn Naive>);
+pub(super) type Pair = (AnyPixelEffect, Box<dyn NaiveReference>);
 
-pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
+pub(super) fn pair<E: NaiveReference + Copy + 'static>(effect: E) -> Pair
 where
     AnyPixelEffect: From<E>,
 {

@@ -9,12 +9,12 @@ use crate::generated_files;
 use crate::sampler::Rng;
 use crate::transform::ops;
 use crate::transform::ops::AnyPixelEffect;
-use crate::transform::ops::effect::Naive;
+use crate::transform::ops::effect::NaiveReference;
 use crate::transform::ops::random_effect::{EffectDescription, RandomEffect};
 
 fn effect_cases<R: RandomEffect>(name: &str, rng: &mut Rng) -> (EffectDescription, Vec<Pair>)
 where
-    R::Effect: Naive + Copy + 'static,
+    R::Effect: NaiveReference + Copy + 'static,
     AnyPixelEffect: From<R::Effect>,
 {
     assert_eq!(name, R::NAME, "the name in `effects!` must equal the name of the setter");
