@@ -14,7 +14,7 @@ use crate::transform::Mixing;
 /// [`HostBatch`](crate::HostBatch) and batches in device memory dereference to this type.
 #[derive(Debug, Default)]
 pub struct BatchInfo {
-    pub(crate) header: Header,
+    pub(crate) header: BatchHeader,
     /// One element for each row of a full batch. Elements are reused from batch to batch.
     pub(crate) samples: Vec<SampleInfo>,
 }
@@ -22,7 +22,7 @@ pub struct BatchInfo {
 /// Metadata of the batch as a whole. The coordinator thread, which assigns samples to free slots,
 /// sets the fields, except where noted.
 #[derive(Debug, Default)]
-pub(crate) struct Header {
+pub(crate) struct BatchHeader {
     /// ID of the run that requested the batch. Threads stop working on the batch if this is no
     /// longer the current run.
     pub(crate) run: u64,
@@ -131,7 +131,7 @@ pub(crate) struct LaunchStats {
 
 impl BatchInfo {
     pub(crate) fn new(batch: usize) -> Self {
-        let header = Header { entries: Vec::with_capacity(batch), ..Header::default() };
+        let header = BatchHeader { entries: Vec::with_capacity(batch), ..BatchHeader::default() };
         BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
     }
 

@@ -2,14 +2,14 @@
 //!
 //! **Invariants**
 //! 1. `base..base + len` lies in one live allocation that `_owner` owns until the `SlotMemory` is
-//!    dropped. The range is initialized, and aligned to [`ALIGN`](super::schema::ALIGN).
+//!    dropped. The range is initialized, and aligned to [`SPAN_ALIGN`](super::schema::SPAN_ALIGN).
 //! 2. A `SlotMemory` exposes only its address. The `slot` module decides who may access which byte
 //!    when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use super::schema::ALIGN;
+use super::schema::SPAN_ALIGN;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The host memory of one slot.
@@ -66,7 +66,7 @@ struct HeapAllocation {
 
 /// Alignment of pageable slots in bytes: the page size of most systems.
 const PAGE: usize = 4096;
-const _: () = assert!(PAGE.is_multiple_of(ALIGN));
+const _: () = assert!(PAGE.is_multiple_of(SPAN_ALIGN));
 
 // SAFETY: the allocation is freed once, in `drop`, and any thread may free it.
 unsafe impl Send for HeapAllocation {}

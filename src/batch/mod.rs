@@ -24,14 +24,14 @@ pub(crate) use feed::{Delivered, Feed, RunPlan, Wait, is_recoverable, threads_en
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{MakeReclaimer, SlotReclaimer, SlotReturn};
 pub use info::BatchInfo;
-pub(crate) use info::{Header, LaunchStats};
+pub(crate) use info::{BatchHeader, LaunchStats};
 pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
 #[cfg(feature = "video")]
 pub(crate) use records::YuvRegion;
 pub(crate) use records::{DecodeOps, EncodedLocation, SampleOps};
 pub(crate) use schema::{
-    ALIGN, COUNT_SUFFIX, CU_SEQLENS_SUFFIX, ENDS_SUFFIX, GRID_THW_SUFFIX, IMAGES_SUFFIX, Role, SOFT_LABEL, Schema,
+    COUNT_SUFFIX, CU_SEQLENS_SUFFIX, ENDS_SUFFIX, GRID_THW_SUFFIX, IMAGES_SUFFIX, Role, SOFT_LABEL, SPAN_ALIGN, Schema,
     Schemas, Span,
 };
 pub use schema::{Dtype, Field, Layout, Normalize};

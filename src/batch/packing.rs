@@ -8,7 +8,7 @@ use super::slot::FilledSlot;
 use super::{Role, Span};
 
 /// Number of axes of a grid (time, height and width).
-const AXES: usize = 3;
+const GRID_AXES: usize = 3;
 
 impl FilledSlot {
     /// Closes the gaps between samples, and computes the cumulative patch counts of the images.
@@ -72,7 +72,7 @@ impl FilledSlot {
 
     fn write_cu_seqlens(&mut self, span: usize, grids: usize, images: usize) {
         let (out, grids) = self.bytes_mut_with(span, grids);
-        let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
+        let grids = grids.as_chunks::<8>().0[..images * GRID_AXES].chunks_exact(GRID_AXES);
         let mut end = 0_i64;
         let ends = grids.map(|grid| {
             end += grid.iter().map(|axis| i64::from_ne_bytes(*axis)).product::<i64>();

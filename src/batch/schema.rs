@@ -229,7 +229,7 @@ pub(crate) struct Span {
 
 /// Alignment of each span in bytes. It suffices for cache lines, AVX-512 registers, all element
 /// types, and 16-byte loads on a device.
-pub(crate) const ALIGN: usize = 256;
+pub(crate) const SPAN_ALIGN: usize = 256;
 
 impl Schema {
     /// Lays out `arrays` for `batch` samples. Fails if the buffer would be larger than `isize::MAX`
@@ -240,7 +240,7 @@ impl Schema {
         for (field, role) in arrays {
             let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
             let sizes = elements.and_then(|element_bytes| {
-                Some((element_bytes, element_bytes.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?))
+                Some((element_bytes, element_bytes.checked_mul(batch)?.checked_next_multiple_of(SPAN_ALIGN)?))
             });
             let end = sizes.and_then(|(_, total)| bytes.checked_add(total)).filter(|&n| n <= isize::MAX as usize);
             let (Some((sample_bytes, _)), Some(end)) = (sizes, end) else {

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::info::{BatchInfo, Header, SampleInfo};
+use super::info::{BatchHeader, BatchInfo, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory, Span};
 
@@ -101,7 +101,7 @@ impl FreeSlot {
     pub(crate) fn begin(
         self,
         rows_per_part: usize,
-        set_header: impl FnOnce(&mut Header),
+        set_header: impl FnOnce(&mut BatchHeader),
     ) -> impl Iterator<Item = SlotPart> {
         // SAFETY: a `FreeSlot` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -149,7 +149,7 @@ impl SlotPart {
         move |range| SlotPart { slot: slot.clone(), samples, range }
     }
 
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &BatchHeader {
         // SAFETY: the header is not written while parts exist (invariant 3).
         unsafe { &(*self.slot.info.get()).header }
     }
@@ -238,7 +238,7 @@ impl<'a> Row<'a> {
         self.frame
     }
 
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &BatchHeader {
         self.part.header()
     }
 
@@ -265,11 +265,11 @@ impl FilledSlot {
         unsafe { &mut *self.0.info.get() }
     }
 
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &BatchHeader {
         &self.info().header
     }
 
-    pub(crate) fn header_mut(&mut self) -> &mut Header {
+    pub(crate) fn header_mut(&mut self) -> &mut BatchHeader {
         &mut self.info_mut().header
     }
 
@@ -360,7 +360,7 @@ mod tests {
     }
 
     fn begin(free: FreeSlot, samples: usize, rows_per_part: usize) -> Vec<SlotPart> {
-        let set_header = |header: &mut Header| {
+        let set_header = |header: &mut BatchHeader| {
             header.entries.clear();
             header.entries.extend((0..samples).map(|i| Entry { sample: i as u64, ..Entry::default() }));
         };

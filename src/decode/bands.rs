@@ -19,7 +19,7 @@ const ROW_ALIGN: u32 = 32;
 /// change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
-    BANDED.lock().unwrap().push(region);
+    BANDED_REGIONS.lock().unwrap().push(region);
     let is_sound = decode_halves(region, out.reset(region.size()), decode_band);
     out.set_origin(region.x, region.y);
     is_sound
@@ -27,7 +27,7 @@ pub(super) fn decode(region: Rect, out: &mut Pixels, decode_band: &(impl Fn(Rect
 
 /// All regions that this process has passed to [`decode`].
 #[cfg(test)]
-pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
+pub(crate) static BANDED_REGIONS: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
 
 fn decode_halves(region: Rect, out: &mut [u8], decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     if region.height <= MAX_BAND_ROWS {

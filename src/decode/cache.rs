@@ -63,7 +63,7 @@ enum Cached {
     Coefficients(Arc<CompactCoefficients>),
 }
 
-pub(crate) enum Lookup<'a> {
+pub(crate) enum CacheLookup<'a> {
     Hit(Arc<Pixels>),
     /// The cache contains the image's coefficients. [`EncodedImage::decode`] will use them.
     Coefficients,
@@ -107,11 +107,11 @@ impl DecodedCache {
         }
     }
 
-    pub(crate) fn find(&self, image: &mut EncodedImage<'_>) -> Lookup<'_> {
+    pub(crate) fn find(&self, image: &mut EncodedImage<'_>) -> CacheLookup<'_> {
         let (encoded, pixel_bytes) = (image.bytes(), image.size().area().saturating_mul(3));
         // Reading an uncompressed image is as fast as a cache hit.
         if encoded.len() as u64 >= pixel_bytes {
-            return Lookup::Declined;
+            return CacheLookup::Declined;
         }
         let key = XxHash3_128::oneshot(encoded);
         let mut shard = self.shard(key);
@@ -119,10 +119,10 @@ impl DecodedCache {
             Some(Some(cached)) => {
                 self.hits.fetch_add(1, Relaxed);
                 return match cached {
-                    Cached::Pixels(pixels) => Lookup::Hit(pixels.clone()),
+                    Cached::Pixels(pixels) => CacheLookup::Hit(pixels.clone()),
                     Cached::Coefficients(coefficients) => {
                         image.set_coefficients(coefficients.clone());
-                        Lookup::Coefficients
+                        CacheLookup::Coefficients
                     }
                 };
             }
@@ -130,7 +130,7 @@ impl DecodedCache {
                 if let Some(reserved_bytes) = self.reserve(pixel_bytes) {
                     shard.insert(key, None);
                     self.misses.fetch_add(1, Relaxed);
-                    return Lookup::Admitted(Admission {
+                    return CacheLookup::Admitted(Admission {
                         cache: self,
                         key,
                         reserved_bytes,
@@ -141,7 +141,7 @@ impl DecodedCache {
             Some(None) => {}
         }
         self.misses.fetch_add(1, Relaxed);
-        Lookup::Declined
+        CacheLookup::Declined
     }
 
     fn reserve(&self, pixel_bytes: u64) -> Option<usize> {
@@ -239,17 +239,17 @@ mod tests {
         let (codecs, cache, file) = (Codecs::new(), DecodedCache::new(1 << 20, CacheFormat::Pixels), jpeg(1));
         let mut image = codecs.open(&file).unwrap();
         let area = Rect::full(image.size());
-        let Lookup::Admitted(dropped) = cache.find(&mut image) else { panic!("an empty cache has space") };
-        assert!(matches!(cache.find(&mut image), Lookup::Declined), "a different worker is decoding the image");
+        let CacheLookup::Admitted(dropped) = cache.find(&mut image) else { panic!("an empty cache has space") };
+        assert!(matches!(cache.find(&mut image), CacheLookup::Declined), "a different worker is decoding the image");
         drop(dropped);
         assert_eq!((cache.stats().bytes, cache.stats().images), (0, 0));
-        let Lookup::Admitted(cropped) = cache.find(&mut image) else { panic!("the space is free again") };
+        let CacheLookup::Admitted(cropped) = cache.find(&mut image) else { panic!("the space is free again") };
         cropped.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)), None);
         assert_eq!(cache.stats().bytes, 0);
-        let Lookup::Admitted(admission) = cache.find(&mut image) else { panic!("the space is free again") };
+        let CacheLookup::Admitted(admission) = cache.find(&mut image) else { panic!("the space is free again") };
         let pixels = decoded(&mut image, area);
         admission.fill(image.size(), &pixels, None);
-        let Lookup::Hit(hit) = cache.find(&mut image) else { panic!("the image is in the cache") };
+        let CacheLookup::Hit(hit) = cache.find(&mut image) else { panic!("the image is in the cache") };
         assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
@@ -262,7 +262,7 @@ mod tests {
         let cache = DecodedCache::new(3 * image_bytes + image_bytes / 2, CacheFormat::Pixels);
         let files: Vec<_> = (0..6).map(jpeg).collect();
         let admitted: Vec<_> = files.iter().map(|file| cache.find(&mut codecs.open(file).unwrap())).collect();
-        let count = admitted.iter().filter(|lookup| matches!(lookup, Lookup::Admitted(_))).count();
+        let count = admitted.iter().filter(|lookup| matches!(lookup, CacheLookup::Admitted(_))).count();
         assert_eq!((count, cache.stats().bytes as usize), (3, 3 * image_bytes));
     }
 
@@ -292,12 +292,12 @@ mod tests {
             let cache = DecodedCache::new(1 << 20, format);
             let mut image = codecs.open(file).unwrap();
             let size = image.size();
-            let Lookup::Admitted(admission) = cache.find(&mut image) else { panic!("an empty cache has space") };
+            let CacheLookup::Admitted(admission) = cache.find(&mut image) else { panic!("an empty cache has space") };
             let pixels = fill(admission, image);
             let mut image = codecs.open(file).unwrap();
             let bytes = match cache.find(&mut image) {
-                Lookup::Coefficients => image.coefficients().unwrap().bytes(),
-                Lookup::Hit(hit) => hit.data().len(),
+                CacheLookup::Coefficients => image.coefficients().unwrap().bytes(),
+                CacheLookup::Hit(hit) => hit.data().len(),
                 _ => panic!("the image is in the cache"),
             };
             assert_eq!(image.coefficients().is_some(), is_coefficients);

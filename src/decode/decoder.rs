@@ -41,12 +41,12 @@ pub(super) trait Decoder {
 pub(super) struct PixelFormat {
     /// Number of channels, 1 to 4.
     pub(super) channels: u8,
-    pub(super) depth: Depth,
+    pub(super) channel_type: ChannelType,
 }
 
 /// The type of a channel's values, which are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(super) enum ChannelType {
     U8,
     U16,
     F32,
@@ -56,14 +56,14 @@ impl PixelFormat {
     pub(super) const RGB8: PixelFormat = PixelFormat::of_8_bits(3);
 
     pub(super) const fn of_8_bits(channels: u8) -> Self {
-        PixelFormat { channels, depth: Depth::U8 }
+        PixelFormat { channels, channel_type: ChannelType::U8 }
     }
 
     pub(super) fn bytes_per_pixel(self) -> u64 {
-        let value_bytes = match self.depth {
-            Depth::U8 => 1,
-            Depth::U16 => 2,
-            Depth::F32 => 4,
+        let value_bytes = match self.channel_type {
+            ChannelType::U8 => 1,
+            ChannelType::U16 => 2,
+            ChannelType::F32 => 4,
         };
         u64::from(self.channels) * value_bytes
     }

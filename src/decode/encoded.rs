@@ -134,7 +134,7 @@ pub struct EncodedImage<'a> {
     bytes: &'a [u8],
     size: Size,
     orientation: Orientation,
-    pub(super) header: Header<'a>,
+    pub(super) header: ParsedHeader<'a>,
     /// The codec that opened the image, or `None` if [`Codecs`](super::Codecs) did not open it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
@@ -142,7 +142,7 @@ pub struct EncodedImage<'a> {
 /// The codec's data from the header. The data of a JPEG is not boxed, so that opening a JPEG does
 /// not allocate memory.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Header<'a> {
+pub(super) enum ParsedHeader<'a> {
     None(PhantomData<&'a ()>),
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
@@ -155,17 +155,17 @@ pub(super) enum Header<'a> {
 impl<'a> EncodedImage<'a> {
     /// Creates an image with the upright size `size`, for [`Codec::open`].
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
-        Self::from_header(bytes, size, Header::None(PhantomData))
+        Self::from_header(bytes, size, ParsedHeader::None(PhantomData))
     }
 
-    pub(super) fn from_header(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
+    pub(super) fn from_header(bytes: &'a [u8], size: Size, header: ParsedHeader<'a>) -> Self {
         let orientation = match &header {
-            Header::Jpeg(jpeg) => jpeg.orientation(),
+            ParsedHeader::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
-            Header::Image(opened) => opened.orientation(),
+            ParsedHeader::Image(opened) => opened.orientation(),
             #[cfg(feature = "video")]
-            Header::Video(_) => Orientation::default(),
-            Header::None(_) | Header::Custom(_) => Orientation::default(),
+            ParsedHeader::Video(_) => Orientation::default(),
+            ParsedHeader::None(_) | ParsedHeader::Custom(_) => Orientation::default(),
         };
         EncodedImage { bytes, size, orientation, header, codec: None }
     }
@@ -181,7 +181,7 @@ impl<'a> EncodedImage<'a> {
     /// Attaches data that the [`Codec`] has read from the header and needs for decoding.
     #[must_use]
     pub fn with_header(mut self, header: impl Any + Send) -> Self {
-        self.header = Header::Custom(Box::new(header));
+        self.header = ParsedHeader::Custom(Box::new(header));
         self
     }
 
@@ -189,7 +189,7 @@ impl<'a> EncodedImage<'a> {
     /// `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
-            Header::Custom(header) => header.downcast_ref(),
+            ParsedHeader::Custom(header) => header.downcast_ref(),
             _ => None,
         }
     }
@@ -226,7 +226,7 @@ impl<'a> EncodedImage<'a> {
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
-        let is_image = matches!(self.header, Header::Image(_));
+        let is_image = matches!(self.header, ParsedHeader::Image(_));
         #[cfg(not(feature = "formats"))]
         let is_image = false;
         is_image || self.is_video()
@@ -276,7 +276,7 @@ impl<'a> EncodedImage<'a> {
     /// image instead of [`Codecs`](super::Codecs).
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
-            Header::Jpeg(jpeg) => Some(JpegInfo::from_jpeg(jpeg)),
+            ParsedHeader::Jpeg(jpeg) => Some(JpegInfo::from_jpeg(jpeg)),
             _ => None,
         };
         let format = self.codec.map_or("", |codec| codec.format().name);
@@ -287,8 +287,8 @@ impl<'a> EncodedImage<'a> {
     /// the header cannot be copied.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
-            Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
-            Header::None(_) => Header::None(PhantomData),
+            ParsedHeader::Jpeg(jpeg) => ParsedHeader::Jpeg(jpeg.clone()),
+            ParsedHeader::None(_) => ParsedHeader::None(PhantomData),
             _ => return None,
         };
         let EncodedImage { bytes, size, orientation, codec, .. } = *self;
@@ -299,7 +299,7 @@ impl<'a> EncodedImage<'a> {
     /// same image.
     pub(crate) fn decode_cost(&self, region: Rect) -> u64 {
         match &self.header {
-            Header::Jpeg(jpeg) => jpeg.decode_cost(region),
+            ParsedHeader::Jpeg(jpeg) => jpeg.decode_cost(region),
             _ => self.size.area(),
         }
     }
@@ -307,25 +307,25 @@ impl<'a> EncodedImage<'a> {
     /// Makes later calls of [`decode`](EncodedImage::decode) use `coefficients` instead of the
     /// bytes of the JPEG. Has no effect on images in other formats.
     pub(crate) fn set_coefficients(&mut self, coefficients: Arc<CompactCoefficients>) {
-        if let Header::Jpeg(jpeg) = &mut self.header {
+        if let ParsedHeader::Jpeg(jpeg) = &mut self.header {
             jpeg.set_coefficients(coefficients);
         }
     }
 
     pub(crate) fn coefficients(&self) -> Option<&Arc<CompactCoefficients>> {
         match &self.header {
-            Header::Jpeg(jpeg) => jpeg.coefficients(),
+            ParsedHeader::Jpeg(jpeg) => jpeg.coefficients(),
             _ => None,
         }
     }
 
     pub(crate) fn is_jpeg(&self) -> bool {
-        matches!(self.header, Header::Jpeg(_))
+        matches!(self.header, ParsedHeader::Jpeg(_))
     }
 
     pub(crate) fn is_video(&self) -> bool {
         #[cfg(feature = "video")]
-        return matches!(self.header, Header::Video(_));
+        return matches!(self.header, ParsedHeader::Video(_));
         #[cfg(not(feature = "video"))]
         false
     }
@@ -340,25 +340,25 @@ impl<'a> EncodedImage<'a> {
     /// coefficients. Its data must be decoded from the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         let is_plain = |jpeg: &Jpeg<'_>| jpeg.restart_interval() == 0 && jpeg.coefficients().is_none();
-        matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))
+        matches!(&self.header, ParsedHeader::Jpeg(jpeg) if is_plain(jpeg))
     }
 
     /// Returns whether several threads can share the decoding of the image.
     pub(crate) fn is_divisible(&self) -> bool {
-        matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
+        matches!(&self.header, ParsedHeader::Jpeg(jpeg) if jpeg.is_divisible())
     }
 
     /// Extracts the data that a device needs to decode `region` into `out`, and returns the layout
     /// of the image. Returns `None` if devices cannot decode the image, if the data would exceed
     /// `max_bytes`, or in the other cases of [`Bitstream::extract`].
     pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
-        let Header::Jpeg(jpeg) = &self.header else { return None };
+        let ParsedHeader::Jpeg(jpeg) = &self.header else { return None };
         out.extract(jpeg, region, max_bytes)
     }
 
     pub(crate) fn bitstream_memory(&self, region: Rect, max_bytes: usize) -> usize {
         match &self.header {
-            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, max_bytes),
+            ParsedHeader::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, max_bytes),
             _ => 0,
         }
     }

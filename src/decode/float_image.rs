@@ -14,14 +14,14 @@ use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
 
 pub(crate) struct FloatImage<'a> {
-    file: File<'a>,
+    file: FloatFile<'a>,
     size: Size,
     channels: usize,
     exif: u8,
     stored_bytes: u64,
 }
 
-enum File<'a> {
+enum FloatFile<'a> {
     Png(Box<png::Reader<Cursor<&'a [u8]>>>),
     #[cfg(feature = "formats")]
     Tiff(Box<Tiff<'a>>),
@@ -77,9 +77,9 @@ impl<'a> FloatImage<'a> {
     /// the image.
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
-            File::Png(_) => self.stored_bytes,
+            FloatFile::Png(_) => self.stored_bytes,
             #[cfg(feature = "formats")]
-            File::Tiff(tiff) => tiff.max_chunk_bytes(),
+            FloatFile::Tiff(tiff) => tiff.max_chunk_bytes(),
         }
     }
 
@@ -88,8 +88,8 @@ impl<'a> FloatImage<'a> {
     #[cfg(feature = "formats")]
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
-            File::Png(_) => self.read(&mut Vec::new()),
-            File::Tiff(tiff) => tiff.for_each_chunk(|_, _| {}).map_err(|e| tiff_error(&e)),
+            FloatFile::Png(_) => self.read(&mut Vec::new()),
+            FloatFile::Tiff(tiff) => tiff.for_each_chunk(|_, _| {}).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> FloatImage<'a> {
         // Reserve exactly this size, because `memory` counts no spare capacity.
         out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
-            File::Png(mut reader) => {
+            FloatFile::Png(mut reader) => {
                 let mut raw = vec![0; self.stored_bytes as usize];
                 reader.next_frame(&mut raw).map_err(png_error)?;
                 reader.finish().map_err(png_error)?;
@@ -111,7 +111,7 @@ impl<'a> FloatImage<'a> {
                 Ok(())
             }
             #[cfg(feature = "formats")]
-            File::Tiff(tiff) => read_tiff_values(&tiff, out).map_err(|e| tiff_error(&e)),
+            FloatFile::Tiff(tiff) => read_tiff_values(&tiff, out).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -126,7 +126,7 @@ impl<'a> FloatImage<'a> {
         let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
         let (size, channels) = (Size::new(width, height), info.color_type.samples());
         let stored_bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
-        Ok(FloatImage { file: File::Png(Box::new(reader)), size, channels, exif: or_upright(exif), stored_bytes })
+        Ok(FloatImage { file: FloatFile::Png(Box::new(reader)), size, channels, exif: or_upright(exif), stored_bytes })
     }
 
     #[cfg(feature = "formats")]
@@ -145,7 +145,7 @@ impl<'a> FloatImage<'a> {
             )));
         }
         let (size, channels, exif, stored_bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
-        Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: or_upright(exif), stored_bytes })
+        Ok(FloatImage { file: FloatFile::Tiff(Box::new(tiff)), size, channels, exif: or_upright(exif), stored_bytes })
     }
 }
 

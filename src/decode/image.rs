@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format::{self, Format};
 
-use crate::decode::decoder::{BoxedDecoder, Depth, OpenFn, OpenedImage, PixelFormat};
+use crate::decode::decoder::{BoxedDecoder, ChannelType, OpenFn, OpenedImage, PixelFormat};
 use crate::decode::formats;
 use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
@@ -76,7 +76,7 @@ impl ImageCodec {
         };
         let pixel_format = decoder.pixel_format();
         if !options.convert_to_u8 {
-            self.check_depth(pixel_format.depth)?;
+            self.check_channel_type(pixel_format.channel_type)?;
         }
         if pixel_format == PixelFormat::RGB8 && orientation.is_upright() {
             return self.read_image(bytes, decoder, out);
@@ -95,11 +95,11 @@ impl ImageCodec {
         })
     }
 
-    fn check_depth(&self, depth: Depth) -> Result<()> {
-        let (kind, advice) = match depth {
-            Depth::U8 => return Ok(()),
-            Depth::U16 => ("16-bit", "keeps the upper 8 bits"),
-            Depth::F32 => ("float", "maps the range 0 to 1 to 0 to 255"),
+    fn check_channel_type(&self, channel_type: ChannelType) -> Result<()> {
+        let (kind, advice) = match channel_type {
+            ChannelType::U8 => return Ok(()),
+            ChannelType::U16 => ("16-bit", "keeps the upper 8 bits"),
+            ChannelType::F32 => ("float", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
             "a {kind} {} is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
@@ -158,12 +158,12 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 
 impl Options {
     fn convert(self, source: &[u8], pixel_format: PixelFormat, out: &mut [u8]) {
-        match pixel_format.depth {
-            Depth::U8 => self.convert_values(source, pixel_format.channels, out, |[value]: [u8; 1]| value),
-            Depth::U16 => {
+        match pixel_format.channel_type {
+            ChannelType::U8 => self.convert_values(source, pixel_format.channels, out, |[value]: [u8; 1]| value),
+            ChannelType::U16 => {
                 self.convert_values(source, pixel_format.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
             }
-            Depth::F32 => self
+            ChannelType::F32 => self
                 .convert_values(source, pixel_format.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8),
         }
     }

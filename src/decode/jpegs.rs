@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
 use warpfeed_sources::format::{self, Format};
 
-use crate::decode::encoded::Header;
+use crate::decode::encoded::ParsedHeader;
 use crate::decode::group::MAX_GROUP;
 use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
 use crate::error::{Result, from_jpeg};
@@ -20,7 +20,7 @@ impl Codec for JpegCodec {
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let jpeg = Jpeg::open(bytes).map_err(from_jpeg)?;
-        Ok(EncodedImage::from_header(bytes, jpeg.size(), Header::Jpeg(jpeg)))
+        Ok(EncodedImage::from_header(bytes, jpeg.size(), ParsedHeader::Jpeg(jpeg)))
     }
 
     fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -71,7 +71,7 @@ fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
 
 fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     match &image.header {
-        Header::Jpeg(jpeg) => jpeg,
+        ParsedHeader::Jpeg(jpeg) => jpeg,
         _ => unreachable!("a registry always passes an image to the codec that opened it"),
     }
 }

@@ -101,9 +101,9 @@ mod tiff;
 mod video;
 
 #[cfg(test)]
-pub(crate) use bands::BANDED;
+pub(crate) use bands::BANDED_REGIONS;
 pub use cache::CacheFormat;
-pub(crate) use cache::{Admission, DecodedCache, Lookup};
+pub(crate) use cache::{Admission, CacheLookup, DecodedCache};
 pub use codecs::Codecs;
 pub use condition::Condition;
 pub use encoded::{Codec, EncodedImage, Job};

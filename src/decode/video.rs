@@ -15,7 +15,7 @@ use warpfeed_video::record::Record;
 use warpfeed_video::rgb::{self, to_rgb};
 use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDecoder, Planes};
 
-use crate::decode::encoded::Header;
+use crate::decode::encoded::ParsedHeader;
 use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, guarded, reserve};
 
@@ -83,7 +83,7 @@ impl Codec for VideoFrameCodec {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
-        Ok(EncodedImage::from_header(bytes, size, Header::Video(self.0)).with_orientation(record.orientation))
+        Ok(EncodedImage::from_header(bytes, size, ParsedHeader::Video(self.0)).with_orientation(record.orientation))
     }
 
     fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -174,7 +174,7 @@ impl VideoFrameCodec {
 pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(usize, &Planes<'_>, Orientation)) {
     let _lease = DecoderLease::begin(true);
     let frames = images.iter().enumerate().filter_map(|(index, image)| {
-        let Header::Video(options) = &image.header else { return None };
+        let ParsedHeader::Video(options) = &image.header else { return None };
         Some(((index, VideoFrameCodec(*options)), Record::parse(image.bytes()).ok()?))
     });
     let (frames, records): (Vec<_>, Vec<_>) = frames.unzip();

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::batch::{ALIGN, BatchInfo, DecodeOps, Dtype, Field, Layout, Normalize, Role, Schema, Span};
+use crate::batch::{BatchInfo, DecodeOps, Dtype, Field, Layout, Normalize, Role, SPAN_ALIGN, Schema, Span};
 use crate::error::{Error, Result};
 
 /// Maximum number of axes of an array, including the batch axis.
@@ -209,7 +209,8 @@ impl Spec {
         // One buffer is filled while images in the other are converted.
         let staging_buffers = if staging_bytes == 0 { 0 } else { 2 };
         if let (Some(lanes), Some(small)) = (self.lanes, self.small_layout()) {
-            let buffers = |bytes: usize| (lanes.count * bytes).div_ceil(staging_buffers.max(1)).next_multiple_of(ALIGN);
+            let buffers =
+                |bytes: usize| (lanes.count * bytes).div_ceil(staging_buffers.max(1)).next_multiple_of(SPAN_ALIGN);
             staging_bytes = staging_bytes.max(buffers(small.staging_bytes));
             scratch_bytes = scratch_bytes.max(lanes.count * small.scratch_bytes);
         }
@@ -232,7 +233,7 @@ impl Spec {
         let mut end = 0;
         let mut reserve = |field: &Field| {
             let offset = end;
-            end += (self.batch * field.sample_bytes()).next_multiple_of(ALIGN);
+            end += (self.batch * field.sample_bytes()).next_multiple_of(SPAN_ALIGN);
             offset
         };
         let arrays: Vec<usize> = self.arrays.iter().map(|array| reserve(&array.field)).collect();
@@ -258,7 +259,7 @@ impl Spec {
                 Origin::Converted { span, frames, height, width, records, .. } => {
                     staged_uploads.push(Upload { span, offset: staging_bytes, decode_step: decode_step(index) });
                     compute_steps.push(step(Location::Staging(staging_bytes), records, frames));
-                    staging_bytes += (samples * frames * height * width * 3).next_multiple_of(ALIGN);
+                    staging_bytes += (samples * frames * height * width * 3).next_multiple_of(SPAN_ALIGN);
                 }
                 Origin::SoftLabels { labels, records, .. } => {
                     compute_steps.push(step(Location::Slot(arrays[labels]), records, 1))
@@ -299,7 +300,7 @@ impl Spec {
         (layout.encoded_bytes, layout.blocks) = (encoded_bytes, blocks);
         let reserve = |end: &mut usize, bytes: usize| {
             let offset = *end;
-            *end += bytes.next_multiple_of(ALIGN);
+            *end += bytes.next_multiple_of(SPAN_ALIGN);
             offset
         };
         let encoded = reserve(&mut layout.staging_bytes, encoded_bytes);
@@ -489,7 +490,7 @@ impl DeviceMemory {
     /// Returns two offsets in device memory for lane `index` of `count`: its share of the staging
     /// buffers, and its share of the scratch memory.
     pub(crate) fn lane_offsets(&self, index: usize, count: usize) -> (usize, usize) {
-        let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
+        let part = |bytes: usize| index * (bytes / count / SPAN_ALIGN * SPAN_ALIGN);
         (
             self.staging_offset(0) + part(self.staging_buffers * self.staging_bytes),
             self.scratch_offset() + part(self.scratch_bytes),
@@ -555,7 +556,7 @@ mod tests {
             assert!(lanes[3].1 + small.scratch_bytes <= memory.total_bytes());
             // If `batch` is at least 4, lanes need no additional memory apart from padding and
             // fault flags.
-            let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
+            let padding = 4 * 10 * SPAN_ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
             assert!(
                 memory.total_bytes()
                     <= plan.total_bytes() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding

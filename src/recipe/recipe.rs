@@ -13,8 +13,8 @@ use super::augments::Augments;
 use super::damage::DamageLog;
 use super::partners::{Partners, draw_partners};
 use super::sample_image::SampleImage;
-use crate::batch::{FilledSlot, Header, Role, Row, SlotPart};
-use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
+use crate::batch::{BatchHeader, FilledSlot, Role, Row, SlotPart};
+use crate::decode::{self, AnnotationFrame, CacheLookup, Codecs, DecodedCache, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{DecodeSettings, Fields, Image, ImageContext, ImageField, Member, MixScratch, Pasted, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
@@ -106,7 +106,7 @@ impl Recipe {
         draw_partners(augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
-    pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
+    pub(crate) fn fields_of(&self, header: &BatchHeader) -> &Fields {
         &self.fields[header.variant]
     }
 
@@ -236,8 +236,8 @@ impl Recipe {
 
     /// Searches for an image in the cache. If the image is missing, reserves space for it if
     /// possible.
-    pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
-        self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
+    pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> CacheLookup<'_> {
+        self.cache.as_ref().map_or(CacheLookup::Declined, |cache| cache.find(encoded))
     }
 
     pub(crate) fn check_size(&self, sample: &Sample<'_>, id: u64) -> Result<()> {

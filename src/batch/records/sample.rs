@@ -40,7 +40,7 @@ impl SampleOps {
     pub(crate) const MIX: u32 = 1;
     pub(crate) const CUT: u32 = 2;
     /// Index of the first word of `cut`.
-    const CUT_AT: usize = 4;
+    const CUT_WORD: usize = 4;
 
     /// Creates a record with the effects on values. If `retouches` is true, the record also
     /// contains the effects on pixels.
@@ -82,7 +82,7 @@ impl SampleOps {
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
         Self::new(&SampleEffects::default(), false).mix(partner, mixing).write(&mut mixed);
-        for range in [0..3, Self::CUT_AT..Self::CUT_AT + 4] {
+        for range in [0..3, Self::CUT_WORD..Self::CUT_WORD + 4] {
             let bytes = range.start * 4..range.end * 4;
             record[bytes.clone()].copy_from_slice(&mixed[bytes]);
         }

@@ -2,7 +2,7 @@
 
 use warpfeed_sources::format::Format;
 
-use crate::decode::encoded::Header;
+use crate::decode::encoded::ParsedHeader;
 use crate::decode::image::ImageCodec;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
@@ -21,12 +21,13 @@ impl Codec for ImageCodec {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        self.read_header(bytes).map(|opened| EncodedImage::from_header(bytes, opened.size(), Header::Image(opened)))
+        self.read_header(bytes)
+            .map(|opened| EncodedImage::from_header(bytes, opened.size(), ParsedHeader::Image(opened)))
     }
 
     fn decode_memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
         let values = match &image.header {
-            Header::Image(opened) => opened.check_memory(),
+            ParsedHeader::Image(opened) => opened.check_memory(),
             _ => 0,
         };
         image.size().area().saturating_mul(3 + SCRATCH_BYTES_PER_PIXEL).max(values)
@@ -54,7 +55,7 @@ impl ImageCodec {
     /// be converted to RGB. Returns an error if all values, or the largest strip or tile, exceed
     /// their limit. A strip or tile may take as much memory as the largest allowed image.
     fn open_if_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
-        let is_map = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
+        let is_map = matches!(&image.header, ParsedHeader::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| is_map)?;
         let (bytes, chunk_bytes) = (stored.stored_bytes(), stored.check_memory());
         for (what, bytes, max_bytes_per_pixel) in [
@@ -76,7 +77,7 @@ impl ImageCodec {
         let bytes = image.bytes();
         let out = out.reset(image.size());
         match &mut image.header {
-            Header::Image(opened) => self.decode(bytes, opened, options, out),
+            ParsedHeader::Image(opened) => self.decode(bytes, opened, options, out),
             _ => Err(Error::decode(format!(
                 "the {} codec cannot decode an image that a different codec opened",
                 self.format.name

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use warpfeed_jpeg::Orientation;
 
 use crate::decode::Size;
-use crate::decode::decoder::{BoxedDecoder, Decoder, Depth, PixelFormat};
+use crate::decode::decoder::{BoxedDecoder, ChannelType, Decoder, PixelFormat};
 
 struct Png<'a> {
     reader: png::Reader<Cursor<&'a [u8]>>,
@@ -19,12 +19,12 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder
     decoder.set_transformations(png::Transformations::EXPAND);
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     let (kind, bits) = reader.output_color_type();
-    let depth = match bits {
-        png::BitDepth::Eight => Depth::U8,
-        png::BitDepth::Sixteen => Depth::U16,
+    let channel_type = match bits {
+        png::BitDepth::Eight => ChannelType::U8,
+        png::BitDepth::Sixteen => ChannelType::U16,
         other => return Err(format!("{kind:?} of {} bits", other as u8)),
     };
-    let pixel_format = PixelFormat { channels: kind.samples() as u8, depth };
+    let pixel_format = PixelFormat { channels: kind.samples() as u8, channel_type };
     Ok(Box::new(Png { reader, pixel_format }))
 }
 
@@ -44,7 +44,7 @@ impl Decoder for Png<'_> {
 
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         self.reader.next_frame(out).map_err(|e| e.to_string())?;
-        if self.pixel_format.depth == Depth::U16 {
+        if self.pixel_format.channel_type == ChannelType::U16 {
             out.as_chunks_mut().0.iter_mut().for_each(|value| *value = u16::from_be_bytes(*value).to_ne_bytes());
         }
         Ok(())

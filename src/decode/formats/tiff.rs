@@ -1,10 +1,10 @@
 //! Decodes the first page of a TIFF to pixels.
 
 use crate::decode::Size;
-use crate::decode::decoder::{BoxedDecoder, Decoder, Depth, PixelFormat};
+use crate::decode::decoder::{BoxedDecoder, ChannelType, Decoder, PixelFormat};
 use crate::decode::tiff::{ExtraSamples, Photometric, SampleFormat, Tiff};
 
-struct Page<'a> {
+struct TiffPage<'a> {
     tiff: Tiff<'a>,
     pixel_format: PixelFormat,
     /// The colors of the palette. Empty if the image has no palette.
@@ -13,10 +13,10 @@ struct Page<'a> {
 
 pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder<'_>, String> {
     let tiff = Tiff::open(bytes)?;
-    let depth = match (tiff.bits, tiff.sample_format) {
-        (1 | 2 | 4 | 8, SampleFormat::Unsigned) => Some(Depth::U8),
-        (16, SampleFormat::Unsigned) => Some(Depth::U16),
-        (32, SampleFormat::Float) => Some(Depth::F32),
+    let channel_type = match (tiff.bits, tiff.sample_format) {
+        (1 | 2 | 4 | 8, SampleFormat::Unsigned) => Some(ChannelType::U8),
+        (16, SampleFormat::Unsigned) => Some(ChannelType::U16),
+        (32, SampleFormat::Float) => Some(ChannelType::F32),
         _ => None,
     };
     let alpha = u8::from(matches!(tiff.extra_samples, ExtraSamples::Associated | ExtraSamples::Unassociated));
@@ -27,11 +27,11 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder
         // Like Pillow, drop unspecified channels.
         (Photometric::Rgb, 4..) if tiff.extra_samples != ExtraSamples::None => Some(3 + alpha),
         (Photometric::YCbCr, 3) if tiff.converts_ycbcr() => Some(3),
-        (Photometric::Palette, 1) if depth == Some(Depth::U8) => Some(3),
-        (Photometric::Cmyk, 4..) if depth != Some(Depth::F32) && tiff.bits >= 8 => Some(3),
+        (Photometric::Palette, 1) if channel_type == Some(ChannelType::U8) => Some(3),
+        (Photometric::Cmyk, 4..) if channel_type != Some(ChannelType::F32) && tiff.bits >= 8 => Some(3),
         _ => None,
     };
-    let Some((depth, channels)) = depth.zip(channels) else {
+    let Some((channel_type, channels)) = channel_type.zip(channels) else {
         return Err(format!("{} cannot be read as an image", tiff.description()));
     };
     let max_chunk_bytes = tiff.max_chunk_bytes();
@@ -39,10 +39,10 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<BoxedDecoder
         return Err(format!("the header claims a strip or tile of {max_chunk_bytes} bytes, but the limit is {limit}"));
     }
     let palette = if tiff.photometric == Photometric::Palette { tiff.palette()? } else { Vec::new() };
-    Ok(Box::new(Page { tiff, pixel_format: PixelFormat { channels, depth }, palette }))
+    Ok(Box::new(TiffPage { tiff, pixel_format: PixelFormat { channels, channel_type }, palette }))
 }
 
-impl Decoder for Page<'_> {
+impl Decoder for TiffPage<'_> {
     fn size(&self) -> Size {
         self.tiff.size
     }
@@ -56,7 +56,7 @@ impl Decoder for Page<'_> {
     }
 
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
-        let Page { tiff, pixel_format, palette } = *self;
+        let TiffPage { tiff, pixel_format, palette } = *self;
         match tiff.photometric {
             Photometric::Palette => {
                 let pixels = tiff.size.area() as usize;
@@ -70,8 +70,8 @@ impl Decoder for Page<'_> {
             Photometric::Cmyk => {
                 let mut inks = vec![0; out.len() / 3 * 4];
                 tiff.read(4, &mut inks)?;
-                match pixel_format.depth {
-                    Depth::U8 => {
+                match pixel_format.channel_type {
+                    ChannelType::U8 => {
                         let pixels = out.as_chunks_mut().0.iter_mut().zip(inks.as_chunks().0);
                         pixels.for_each(|(rgb, cmyk)| {
                             *rgb = cmyk_to_rgb(cmyk.map(u32::from), 255).map(|value| value as u8)
@@ -107,7 +107,7 @@ impl Decoder for Page<'_> {
     fn is_indexed(&self) -> bool {
         let is_single =
             matches!(self.tiff.photometric, Photometric::Palette | Photometric::Gray | Photometric::Inverted);
-        is_single && self.tiff.channels == 1 && self.pixel_format.depth == Depth::U8
+        is_single && self.tiff.channels == 1 && self.pixel_format.channel_type == ChannelType::U8
     }
 
     fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
@@ -133,9 +133,9 @@ fn invert(pixel_format: PixelFormat, out: &mut [u8]) {
     let value_bytes = (pixel_format.bytes_per_pixel() / u64::from(pixel_format.channels)) as usize;
     for pixel in out.chunks_exact_mut(pixel_format.bytes_per_pixel() as usize) {
         let gray = &mut pixel[..value_bytes];
-        match pixel_format.depth {
-            Depth::U8 | Depth::U16 => gray.iter_mut().for_each(|byte| *byte = !*byte),
-            Depth::F32 => {
+        match pixel_format.channel_type {
+            ChannelType::U8 | ChannelType::U16 => gray.iter_mut().for_each(|byte| *byte = !*byte),
+            ChannelType::F32 => {
                 let value = 1.0 - f32::from_ne_bytes([gray[0], gray[1], gray[2], gray[3]]);
                 gray.copy_from_slice(&value.to_ne_bytes());
             }
@@ -147,15 +147,15 @@ fn invert(pixel_format: PixelFormat, out: &mut [u8]) {
 /// the colors become 0.
 fn unpremultiply(pixel_format: PixelFormat, out: &mut [u8]) {
     let colors = usize::from(pixel_format.channels) - 1;
-    match pixel_format.depth {
-        Depth::U8 => {
+    match pixel_format.channel_type {
+        ChannelType::U8 => {
             for pixel in out.chunks_exact_mut(colors + 1) {
                 let alpha = u32::from(pixel[colors]);
                 let divided = |value: u8| (u32::from(value) * 255).checked_div(alpha).unwrap_or(0).min(255) as u8;
                 pixel[..colors].iter_mut().for_each(|value| *value = divided(*value));
             }
         }
-        Depth::U16 => {
+        ChannelType::U16 => {
             for pixel in out.chunks_exact_mut(2 * (colors + 1)) {
                 let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colors], pixel[2 * colors + 1]]));
                 for value in pixel[..2 * colors].as_chunks_mut().0 {
@@ -164,7 +164,7 @@ fn unpremultiply(pixel_format: PixelFormat, out: &mut [u8]) {
                 }
             }
         }
-        Depth::F32 => {
+        ChannelType::F32 => {
             for pixel in out.as_chunks_mut::<4>().0.chunks_exact_mut(colors + 1) {
                 let alpha = f32::from_ne_bytes(pixel[colors]);
                 let divided = |value| if alpha > 0.0 { f32::from_ne_bytes(value) / alpha } else { 0.0 };

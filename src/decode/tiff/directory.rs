@@ -1,7 +1,7 @@
 //! Reads the directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct File<'a> {
+pub(super) struct TiffFile<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) is_big_endian: bool,
     /// Whether the file is a BigTIFF, which has 64-bit offsets and counts.
@@ -11,17 +11,17 @@ pub(super) struct File<'a> {
 /// A directory of the file, which describes one page, such as an image, a thumbnail or a mask.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
-    file: File<'a>,
+    file: TiffFile<'a>,
     /// The entries, which have 12 bytes each, or 20 in a BigTIFF.
     entries: &'a [u8],
     /// Offset of the next directory, or 0 if there is none.
     next: u64,
 }
 
-impl<'a> File<'a> {
+impl<'a> TiffFile<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, Directory<'a>), String> {
         let is_big_endian = bytes.starts_with(b"MM");
-        let mut file = File { bytes, is_big_endian, is_bigtiff: false };
+        let mut file = TiffFile { bytes, is_big_endian, is_bigtiff: false };
         file.is_bigtiff = file.number(2, 2) == Some(43);
         if file.is_bigtiff && file.number(4, 4) != Some(8 << if is_big_endian { 16 } else { 0 }) {
             return Err("the header of a BigTIFF does not declare 64-bit offsets".into());
@@ -63,7 +63,7 @@ impl<'a> Directory<'a> {
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, entry_bytes) = (self.file, if self.file.is_bigtiff { 20 } else { 12 });
         let (count_bytes, inline_bytes) = if file.is_bigtiff { (8, 8) } else { (4, 4) };
-        let file_of = |entry: &'a [u8]| File { bytes: entry, ..file };
+        let file_of = |entry: &'a [u8]| TiffFile { bytes: entry, ..file };
         let entry =
             self.entries.chunks_exact(entry_bytes).find(|entry| file_of(entry).number(0, 2) == Some(tag.into()));
         let Some(entry) = entry else { return Ok(None) };
@@ -102,7 +102,7 @@ impl<'a> Directory<'a> {
             _ => return Err(format!("tag {tag} has type {value_type}: expected unsigned integers")),
         };
         let file = self.file;
-        let value = move |value| File { bytes: value, ..file }.number(0, value_bytes).expect("as long as its type");
+        let value = move |value| TiffFile { bytes: value, ..file }.number(0, value_bytes).expect("as long as its type");
         Ok(Some(bytes.chunks_exact(value_bytes).map(value)))
     }
 

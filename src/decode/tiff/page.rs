@@ -1,4 +1,4 @@
-use super::directory::{Directory, File};
+use super::directory::{Directory, TiffFile};
 
 use crate::decode::Size;
 
@@ -40,7 +40,7 @@ pub(in crate::decode) enum ExtraSamples {
 
 #[derive(Debug)]
 pub(in crate::decode) struct Tiff<'a> {
-    pub(super) file: File<'a>,
+    pub(super) file: TiffFile<'a>,
     pub(super) directory: Directory<'a>,
     /// Size of the stored image, at least 1 by 1.
     pub(in crate::decode) size: Size,
@@ -137,7 +137,7 @@ fn read_numbers(directory: &Directory<'_>, tag: u16, chunk_count: u64) -> Result
 
 impl<'a> Tiff<'a> {
     pub(in crate::decode) fn open(bytes: &'a [u8]) -> Result<Self, String> {
-        let (file, directory) = File::open(bytes)?;
+        let (file, directory) = TiffFile::open(bytes)?;
         check_pages(&directory)?;
         let number = |tag, default| directory.number(tag).map(|value| value.unwrap_or(default));
         let side = |tag| match directory.number(tag)?.map(u32::try_from) {

@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 
 use super::filler::{Buffers, DeviceImages, PartFiller, ReadSample};
 use crate::batch::Row;
-use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
+use crate::decode::{CacheLookup, EncodedImage, Job, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
 use crate::field::ImageField;
 use crate::recipe::{Recipe, SampleImage, frame_error};
@@ -164,11 +164,11 @@ impl<'a> PartFiller<'a> {
     ) -> Result<CachedFrames> {
         let (recipe, name) = (self.recipe, &*field.name);
         let mut encoded_frames = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
-        let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
+        let mut lookups = ArrayVec::<CacheLookup<'a>, MAX_GROUP>::new();
         for &frame in group {
             let mut encoded = recipe.open_frame(name, sample_image, frame)?;
             let lookup = recipe.find_decoded(&mut encoded);
-            if recipe.is_strict && !matches!(lookup, Lookup::Hit(_)) {
+            if recipe.is_strict && !matches!(lookup, CacheLookup::Hit(_)) {
                 Recipe::refuse_damage(&mut encoded).map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
             }
             encoded_frames.push(encoded);
@@ -178,12 +178,12 @@ impl<'a> PartFiller<'a> {
         let (buffers, size) = (&mut self.buffers.pixels[used_buffers..], sample_image.plan.oriented.size());
         let jobs = encoded_frames.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
-            Lookup::Hit(_) => None,
-            Lookup::Admitted(admission) => Some(Job {
+            CacheLookup::Hit(_) => None,
+            CacheLookup::Admitted(admission) => Some(Job {
                 max_coefficient_bytes: admission.max_coefficient_bytes,
                 ..Job::new(encoded, Rect::full(size), pixels)
             }),
-            Lookup::Coefficients | Lookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
+            CacheLookup::Coefficients | CacheLookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
         });
         let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> = jobs.collect();
         Recipe::decode(&mut jobs);
@@ -193,9 +193,9 @@ impl<'a> PartFiller<'a> {
         for ((&frame, lookup), pixels) in group.iter().zip(lookups).zip(buffers.iter_mut()) {
             let mut next_result = || results.next().expect("each frame that is not in the cache has a job");
             let (cached_pixels, result) = match lookup {
-                Lookup::Hit(cached_pixels) => (Some(cached_pixels), Ok(())),
-                Lookup::Coefficients | Lookup::Declined => (None, next_result().0),
-                Lookup::Admitted(admission) => match next_result() {
+                CacheLookup::Hit(cached_pixels) => (Some(cached_pixels), Ok(())),
+                CacheLookup::Coefficients | CacheLookup::Declined => (None, next_result().0),
+                CacheLookup::Admitted(admission) => match next_result() {
                     (Ok(()), coefficients) if pixels.damage().is_none() => {
                         admission.fill(size, pixels, coefficients);
                         (None, Ok(()))

@@ -9,10 +9,10 @@ use arrayvec::ArrayVec;
 use super::meter::{Meter, SampleTiming};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
-use crate::batch::{DecodeOps, Header, Row, SlotPart};
+use crate::batch::{BatchHeader, DecodeOps, Row, SlotPart};
 #[cfg(feature = "video")]
 use crate::decode::decode_planes;
-use crate::decode::{self, Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED_IMAGES, Pixels, Rect};
+use crate::decode::{self, Bitstream, CacheLookup, EncodedImage, Job, MAX_GROUP, MAX_PLANNED_IMAGES, Pixels, Rect};
 use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Runtime;
@@ -278,7 +278,7 @@ impl<'a> PartFiller<'a> {
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
         let share = self.runtime.scratch.share();
-        let &Header { epoch, variant, .. } = self.part.header();
+        let &BatchHeader { epoch, variant, .. } = self.part.header();
         let (fields, first_image) = (&self.recipe.any_fields().images, group.sample_images.len());
         for (index, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own_augment().is_none()).map(|partners| &partners.join);
@@ -376,11 +376,11 @@ impl<'a> PartFiller<'a> {
                 continue;
             }
             match self.recipe.find_decoded(encoded) {
-                Lookup::Hit(pixels) => sample_image.use_cached(pixels),
-                Lookup::Admitted(admission) => {
+                CacheLookup::Hit(pixels) => sample_image.use_cached(pixels),
+                CacheLookup::Admitted(admission) => {
                     (sample_image.region, sample_image.admission) = (Rect::full(encoded.size()), Some(admission));
                 }
-                Lookup::Coefficients | Lookup::Declined => {}
+                CacheLookup::Coefficients | CacheLookup::Declined => {}
             }
         }
     }

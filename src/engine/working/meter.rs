@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::batch::Header;
+use crate::batch::BatchHeader;
 use crate::recipe::SampleImage;
 use crate::trace::{Args, Counters, Stage, StageMap, TraceRow, WorkerCounts, nanos};
 
@@ -30,7 +30,7 @@ pub(crate) struct SampleTiming<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
+    pub(crate) fn new(counters: &'a Counters, worker: usize, header: &BatchHeader) -> Self {
         Meter { counters, worker, epoch: header.epoch, batch: header.batch_index, lap_start: Instant::now() }
     }
 

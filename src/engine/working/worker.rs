@@ -11,7 +11,7 @@ use super::copier;
 use super::filler::{Buffers, DeviceImages, PartFiller};
 use super::meter::Meter;
 use super::task::{RedecodeRequest, Task};
-use crate::batch::{FilledSlot, Header, SlotPart};
+use crate::batch::{BatchHeader, FilledSlot, SlotPart};
 #[cfg(all(test, feature = "_device"))]
 use crate::decode::Pixels;
 use crate::decode::{self, MAX_GROUP, MAX_IMAGES_PER_SAMPLE, Rect};
@@ -152,7 +152,7 @@ impl Worker {
     fn redecode_sample(&mut self, part: &mut SlotPart, row: usize, request: &RedecodeRequest) -> Result<()> {
         let Worker { recipe, runtime, index, encoded_buffers, buffers, .. } = self;
         let Buffers { pixels: [pixels, ..], resizer, boxes, .. } = buffers;
-        let &Header { epoch, variant, .. } = part.header();
+        let &BatchHeader { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], runtime.scratch.share());
         runtime.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read((entry.sample, &entry), &mut encoded_buffers[0], || request.is_wanted());
@@ -313,7 +313,7 @@ pub(crate) fn fill_slot(
 ) -> (FilledSlot, Worker) {
     let mut worker = Worker::new(shared.recipe.clone(), shared.runtime.clone(), 0);
     let entries = (0..sample_count).map(|sample| Entry { sample, variant: 0, valid: true });
-    let begin = |header: &mut crate::batch::Header| {
+    let begin = |header: &mut crate::batch::BatchHeader| {
         header.entries.extend(entries);
         header.mixing = mixing;
     };

@@ -1,6 +1,6 @@
 //! Tests that several workers decode a large image together if the other images are small.
 
-use crate::decode::{BANDED, Codec, EncodedImage, Pixels, Rect, Size, standard};
+use crate::decode::{BANDED_REGIONS, Codec, EncodedImage, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::format::{self, Format};
 use crate::libjpeg::{Options, encode};
@@ -48,7 +48,7 @@ fn batches(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> 
 }
 
 fn is_banded(within: Size) -> bool {
-    let banded = BANDED.lock().unwrap();
+    let banded = BANDED_REGIONS.lock().unwrap();
     banded.iter().any(|region| region.width > 1000 && *region == Rect::full(within))
 }
 
