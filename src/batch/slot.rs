@@ -7,9 +7,10 @@
 //!
 //! **Invariants**
 //! 1. A `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one [`FilledSlot`].
-//! There are two exceptions. The iterators of [`FreeSlot::begin`] and
-//! `FilledSlot::split_for_refill` create parts lazily, and count as the parts that they have not
-//! created yet. A dropped token or iterator is not replaced. Only this file creates these tokens.
+//!    There are two exceptions. The iterators of [`FreeSlot::begin`] and
+//!    `FilledSlot::split_for_refill` create parts lazily, and count as the parts that they have not
+//!    created yet. A dropped token or iterator is not replaced. Only this file creates these
+//!    tokens.
 //! 2. A `FreeSlot` or `FilledSlot` token is exclusive: only its holder accesses the slot's bytes
 //!    and metadata.
 //! 3. The `SlotPart`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses
@@ -22,8 +23,8 @@
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`FreeSlot`] writes `variant`.
 //! 6. `unfinished_parts` is the number of unfinished parts. The part that decrements it to zero
-//! becomes the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
-//! everything that the other parts wrote.
+//!    becomes the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
+//!    everything that the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;

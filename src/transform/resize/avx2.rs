@@ -5,8 +5,8 @@
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
 //!    CPU supports AVX2, or by the AVX-512 functions, which require AVX2 as well.
 //! 2. Every load and store stays inside a slice or an array. `vertical` and `resize_row`, which the
-//! macro `lanes` generates, assert the lengths of their slices before the first access.
-//! `store_pixels` checks the length of its slice.
+//!    macro `lanes` generates, assert the lengths of their slices before the first access.
+//!    `store_pixels` checks the length of its slice.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;

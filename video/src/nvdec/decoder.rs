@@ -19,7 +19,7 @@
 //!
 //! **Invariants**
 //! 1. [`ParserState`] and [`Decoder`] contain handles of the context of `ParserState::device`. The
-//! handles are used and destroyed only while that context is current.
+//!    handles are used and destroyed only while that context is current.
 //! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, only the functions
 //!    that the parser calls access the state. At all other times, only the methods of [`Decoder`]
 //!    and [`Group`] do.
