@@ -57,9 +57,9 @@ impl SampleOps {
         };
         ops.values
             .iter_mut()
-            .zip(effects.values.iter().map(AnyValueEffect::to_effect))
+            .zip(effects.values.iter().map(AnyValueEffect::encode))
             .for_each(|(out, effect)| *out = effect);
-        ops.pixels.iter_mut().zip(pixels.iter().map(AnyPixelEffect::to_effect)).for_each(|(out, effect)| *out = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(AnyPixelEffect::encode)).for_each(|(out, effect)| *out = effect);
         ops
     }
 

@@ -91,7 +91,7 @@ macro_rules! registry {
                 }
             }
 
-            pub(crate) fn to_effect(&self) -> Effect {
+            pub(crate) fn encode(&self) -> Effect {
                 match self {
                     $($(#[$cfg])* AnyPixelEffect::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
                 }
@@ -120,7 +120,7 @@ macro_rules! registry {
                 }
             }
 
-            pub(crate) fn to_effect(&self) -> Effect {
+            pub(crate) fn encode(&self) -> Effect {
                 match self {
                     $(AnyValueEffect::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }

@@ -244,7 +244,7 @@ fn effects_round_trip_through_their_records() {
     let (size, _) = original("image.png");
     for (case, ..) in compare_effects() {
         for effect in case.effects(size).pixels {
-            assert_eq!(AnyPixelEffect::from_effect(&effect.to_effect()), Some(effect));
+            assert_eq!(AnyPixelEffect::from_effect(&effect.encode()), Some(effect));
         }
     }
 }
