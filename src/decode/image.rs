@@ -1,4 +1,4 @@
-//! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
+//! [`ImageCodec`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
 //! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
 //! channels, and alpha is dropped. There are three differences: the EXIF orientation is always

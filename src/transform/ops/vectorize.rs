@@ -3,7 +3,7 @@
 //! because each sum is computed in a fixed order.
 //!
 //! **Invariants**
-//! 1. [`wide`] calls a function that is compiled for AVX2 only if the CPU supports AVX2.
+//! 1. [`vectorize!`] calls a function that is compiled for AVX2 only if the CPU supports AVX2.
 //! 2. [`truncate_to_level`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
