@@ -16,7 +16,7 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// part only when it has received the whole part.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const MAX_ERROR_BODY: usize = 1 << 16;
+const MAX_ERROR_BODY_BYTES: usize = 1 << 16;
 
 /// A response with an error status, which `object_store` would hide in a private type.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl HttpService for ErrorStatusClient {
         if status < 400 || matches!(status, 401 | 403 | 404 | 409 | 412) {
             return Ok(response);
         }
-        let text = match Limited::new(response.into_body(), MAX_ERROR_BODY).collect().await {
+        let text = match Limited::new(response.into_body(), MAX_ERROR_BODY_BYTES).collect().await {
             Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
             Err(_) => String::new(),
         };

@@ -22,7 +22,7 @@ use crate::error::convert;
 use crate::http::READ_TIMEOUT;
 use crate::open::{self, StorePath};
 use crate::runtime::Process;
-use crate::write::Uploading;
+use crate::write::ObjectUpload;
 
 /// Timeout for the start of a response, and for each chunk of its body. It is longer than the
 /// client's own timeout, which has a more precise message.
@@ -120,12 +120,12 @@ macro_rules! impl_store {
                 read_ranges(self, object, ranges)
             }
 
-            fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-                fetch(self, object, range, reply);
+            fn fetch(&self, object: &Object, range: Range<u64>, completion: ReadCompletion) {
+                fetch(self, object, range, completion);
             }
 
             fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
-                Ok(Box::new(Uploading::new(self.find_to_write(url)?, url)))
+                Ok(Box::new(ObjectUpload::new(self.find_to_write(url)?, url)))
             }
 
             fn remove(&self, url: &str) -> Result<()> {
@@ -147,15 +147,15 @@ pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + 
         // Sending fails only after a cancellation, which drops the receiver.
         let _ = sender.send(future.await);
     });
-    let _abort = Abort(vec![task.abort_handle()]);
+    let _abort = AbortOnDrop(vec![task.abort_handle()]);
     let error = || Error::new(ErrorKind::Io, "a request to a store was dropped").transient();
     receive(&receiver)?.unwrap_or_else(|| Err(error()))
 }
 
 /// Cancels requests when it is dropped, because their caller no longer waits for them.
-struct Abort(Vec<AbortHandle>);
+struct AbortOnDrop(Vec<AbortHandle>);
 
-impl Drop for Abort {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
@@ -286,13 +286,13 @@ async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result
 fn read_ranges(stores: &impl FindStore, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
     let runtime = &Process::current()?.runtime;
     let (sender, receiver) = std::sync::mpsc::channel();
-    let mut abort = Abort(Vec::new());
+    let mut abort = AbortOnDrop(Vec::new());
     for (index, (offset, out)) in ranges.iter().enumerate() {
         let (location, object, range) =
             (stores.find_version(object)?, object.clone(), *offset..*offset + out.len() as u64);
-        let (sender, reply) = (sender.clone(), ReadCompletion::new(|_| ()));
+        let (sender, completion) = (sender.clone(), ReadCompletion::new(|_| ()));
         let task = runtime.spawn(async move {
-            let _ = sender.send((index, read_divided(&location, &object, range, &reply).await));
+            let _ = sender.send((index, read_divided(&location, &object, range, &completion).await));
         });
         abort.0.push(task.abort_handle());
     }
@@ -308,16 +308,17 @@ fn read_ranges(stores: &impl FindStore, object: &Object, ranges: &mut [(u64, &mu
     }
 }
 
-fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: ReadCompletion) {
+fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, completion: ReadCompletion) {
     let result = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
     let (process, location) = match result {
         Ok(pair) => pair,
-        Err(e) => return reply.complete(Err(e)),
+        Err(e) => return completion.complete(Err(e)),
     };
     let object = object.clone();
     process.runtime.spawn(async move {
         let bytes = {
-            let (response, canceled) = (pin!(read_divided(&location, &object, range, &reply)), pin!(canceled(&reply)));
+            let (response, canceled) =
+                (pin!(read_divided(&location, &object, range, &completion)), pin!(wait_for_cancel(&completion)));
             match select(response, canceled).await {
                 Either::Left((bytes, _)) => bytes,
                 // Leaving this block drops the request, which frees its connection even if the
@@ -325,13 +326,13 @@ fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: Rea
                 Either::Right(_) => Err(Error::new(ErrorKind::Io, "canceled").at_path(&object.url).transient()),
             }
         };
-        reply.complete(bytes);
+        completion.complete(bytes);
     });
 }
 
 /// Completes once the caller no longer waits for the result.
-async fn canceled(reply: &ReadCompletion) {
-    while !reply.is_canceled() {
+async fn wait_for_cancel(completion: &ReadCompletion) {
+    while !completion.is_canceled() {
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -348,7 +349,7 @@ async fn read_divided(
     location: &StorePath,
     object: &Object,
     range: Range<u64>,
-    reply: &ReadCompletion,
+    completion: &ReadCompletion,
 ) -> Result<Vec<u8>> {
     let len = range.end.saturating_sub(range.start);
     // Without a strong tag, the parts could belong to different versions.
@@ -360,10 +361,10 @@ async fn read_divided(
     let left = location.extra_requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
     let parts = wanted.min(left) + 1;
     if parts == 1 {
-        return read_range(location, object, range, reply).await;
+        return read_range(location, object, range, completion).await;
     }
     let bound = |part: u64| range.start + len * part / parts;
-    let requests = (0..parts).map(|part| read_range(location, object, bound(part)..bound(part + 1), reply));
+    let requests = (0..parts).map(|part| read_range(location, object, bound(part)..bound(part + 1), completion));
     let bytes = try_join_all(requests).await.inspect_err(|_| location.extra_requests.store(0, Ordering::Relaxed))?;
     Ok(bytes.concat())
 }
@@ -372,7 +373,7 @@ async fn read_range(
     location: &StorePath,
     object: &Object,
     range: Range<u64>,
-    reply: &ReadCompletion,
+    completion: &ReadCompletion,
 ) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
@@ -396,7 +397,7 @@ async fn read_range(
         options.if_match = Some(tag.to_owned());
     }
     let response = within_timeout(location.store.get_opts(&location.path, options), url, &operation).await?;
-    reply.record_first_byte();
+    completion.record_first_byte();
     // Not every server honors the condition, so compare the versions as well. A response may
     // contain a different kind of version than the listing did.
     let response_tag = match tag {
@@ -437,7 +438,7 @@ async fn read_range(
     }
     let mut body = response.into_stream();
     while let Some(chunk) = within_timeout(body.next().map(Option::transpose), url, &operation).await? {
-        reply.record_progress();
+        completion.record_progress();
         if bytes.len() as u64 + chunk.len() as u64 > len {
             return Err(wrong_length(bytes.len() as u64 + chunk.len() as u64));
         }

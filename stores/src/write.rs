@@ -32,16 +32,16 @@ const OPERATION: &str = "uploading";
 ///
 /// If an upload fails or is dropped, it is aborted, so that the server can delete its parts. Some
 /// bytes of a failed upload may be missing, so it cannot be completed later.
-pub(crate) struct Uploading {
+pub(crate) struct ObjectUpload {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
     /// Bytes that have not been sent, at most one part.
     buffer: Vec<u8>,
-    state: State,
+    state: UploadState,
 }
 
-enum State {
+enum UploadState {
     /// No part has been sent, so all bytes are in the buffer.
     Buffered,
     /// A multipart upload is starting or has started. Tasks share the upload, because a task may
@@ -79,10 +79,10 @@ fn interrupted(url: &str, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("{OPERATION}: interrupted: {cause}")).at_path(url)
 }
 
-impl Uploading {
+impl ObjectUpload {
     pub(crate) fn new(location: StorePath, url: &str) -> Self {
         let StorePath { store, path, .. } = location;
-        Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Buffered }
+        ObjectUpload { store, path, url: url.to_owned(), buffer: Vec::new(), state: UploadState::Buffered }
     }
 
     fn failed_upload_error(&self) -> Error {
@@ -96,12 +96,12 @@ impl Uploading {
 
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
-            State::Parts(parts) => return Ok(parts.clone()),
-            State::Ended => return Err(self.failed_upload_error()),
-            State::Buffered => {}
+            UploadState::Parts(parts) => return Ok(parts.clone()),
+            UploadState::Ended => return Err(self.failed_upload_error()),
+            UploadState::Buffered => {}
         }
         let parts = Arc::<Mutex<Parts>>::default();
-        self.state = State::Parts(parts.clone());
+        self.state = UploadState::Parts(parts.clone());
         let (store, path, url, shared) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
         // An upload can be aborted only if the response to this request arrives. The separate task
         // completes the request even if its caller gives up.
@@ -135,12 +135,12 @@ impl Uploading {
 
     fn finish(&mut self, must_create: bool) -> Result<bool> {
         match self.state {
-            State::Buffered => {
+            UploadState::Buffered => {
                 let bytes = std::mem::take(&mut self.buffer);
                 return self.put(bytes, if must_create { PutMode::Create } else { PutMode::Overwrite });
             }
-            State::Parts(_) => self.send()?,
-            State::Ended => {}
+            UploadState::Parts(_) => self.send()?,
+            UploadState::Ended => {}
         }
         let (parts, store, path, url) = (self.parts()?, self.store.clone(), self.path.clone(), self.url.clone());
         wait(async move {
@@ -180,7 +180,7 @@ impl Uploading {
     }
 
     fn abort(&mut self) {
-        let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ended) else { return };
+        let UploadState::Parts(parts) = std::mem::replace(&mut self.state, UploadState::Ended) else { return };
         let Ok(process) = Process::current() else { return };
         let (sender, receiver) = sync_channel(1);
         process.runtime.spawn(async move {
@@ -205,9 +205,9 @@ async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool>
     }
 }
 
-impl Upload for Uploading {
+impl Upload for ObjectUpload {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
-        if matches!(self.state, State::Ended) {
+        if matches!(self.state, UploadState::Ended) {
             return Err(self.failed_upload_error());
         }
         while !bytes.is_empty() {
@@ -229,14 +229,14 @@ impl Upload for Uploading {
     fn complete(mut self: Box<Self>, must_create: bool) -> Result<bool> {
         let completed = self.finish(must_create);
         match completed {
-            Ok(true) => self.state = State::Ended,
+            Ok(true) => self.state = UploadState::Ended,
             Ok(false) | Err(_) => self.abort(),
         }
         completed
     }
 }
 
-impl Drop for Uploading {
+impl Drop for ObjectUpload {
     fn drop(&mut self) {
         self.abort();
     }

@@ -22,9 +22,9 @@ use super::eviction::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 /// Length of the header up to the tag, in bytes.
-const FIXED_LEN: usize = 8 + 5 * 8 + 3 * 4;
+const FIXED_HEADER_BYTES: usize = 8 + 5 * 8 + 3 * 4;
 /// Maximum size of the header, in bytes.
-const MAX_HEADER_LEN: usize = 1 << 16;
+const MAX_HEADER_BYTES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockRange<'a> {
@@ -67,11 +67,11 @@ impl BlockRange<'_> {
 
     /// Returns the size of the file on a disk with 4 KiB pages.
     pub(super) fn disk_bytes(&self) -> u64 {
-        (self.len + (FIXED_LEN + self.names_len() + 4) as u64).next_multiple_of(4096)
+        (self.len + (FIXED_HEADER_BYTES + self.names_len() + 4) as u64).next_multiple_of(4096)
     }
 
     pub(super) fn header_fits(&self) -> bool {
-        self.names_len() + FIXED_LEN + 4 <= MAX_HEADER_LEN
+        self.names_len() + FIXED_HEADER_BYTES + 4 <= MAX_HEADER_BYTES
     }
 
     fn names_len(&self) -> usize {
@@ -81,18 +81,18 @@ impl BlockRange<'_> {
 }
 
 /// Precedes and follows the server in a block's name. No URL begins with this character.
-const SERVER: char = '\n';
+const SERVER_SEPARATOR: char = '\n';
 
 /// Returns the name of the object in a header: its URL, preceded by its server, if any.
 fn block_name(object: &Object) -> Cow<'_, str> {
     match &object.server {
-        Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
+        Some(server) => format!("{SERVER_SEPARATOR}{server}{SERVER_SEPARATOR}{}", object.url).into(),
         None => object.url.as_str().into(),
     }
 }
 
 fn split_block_name(name: &str) -> (Option<Arc<str>>, &str) {
-    let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
+    let split = name.strip_prefix(SERVER_SEPARATOR).and_then(|name| name.split_once(SERVER_SEPARATOR));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
 }
 
@@ -135,8 +135,9 @@ pub(super) fn read(file: &mut File, range: BlockRange<'_>, out: &mut [u8]) -> io
     }
     let (fields, header_checksum) = header.split_at(header.len() - 4);
     let is_intact = read == expected_len && crc32fast::hash(fields).to_le_bytes() == header_checksum;
-    let is_same_range =
-        [0..32, 48..56, FIXED_LEN..fields.len()].into_iter().all(|range| fields[range.clone()] == expected[range]);
+    let is_same_range = [0..32, 48..56, FIXED_HEADER_BYTES..fields.len()]
+        .into_iter()
+        .all(|range| fields[range.clone()] == expected[range]);
     Ok(is_intact && is_same_range && crc32fast::hash(out).to_le_bytes() == fields[56..60])
 }
 
@@ -156,7 +157,7 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
-        let mut bytes = vec![0; FIXED_LEN];
+        let mut bytes = vec![0; FIXED_HEADER_BYTES];
         if let Err(e) = file.read_exact(&mut bytes) {
             return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
         }
@@ -166,7 +167,7 @@ impl Header {
         let tag_bytes = if tag_len == u32::MAX { 0 } else { tag_len as usize };
         let owner = Owner { dataset: long(32), sample: long(40) };
         let (offset, len, object_len) = (long(8), long(16), long(24));
-        if bytes[..8] != MAGIC || tag_bytes + name_len > MAX_HEADER_LEN {
+        if bytes[..8] != MAGIC || tag_bytes + name_len > MAX_HEADER_BYTES {
             return Ok(None);
         }
         let mut rest = vec![0; tag_bytes + name_len + 4];

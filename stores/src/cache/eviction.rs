@@ -225,7 +225,7 @@ impl Index {
     }
 
     fn rank(&mut self, key: Key) {
-        let Some(mut entry) = self.take(key) else { return };
+        let Some(mut entry) = self.remove_entry(key) else { return };
         let loader = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.loaders.last());
         let next = loader.and_then(|loader| loader.next_use(entry.owner.sample, loader.position));
         entry.rank = match (next, entry.rank) {
@@ -233,7 +233,7 @@ impl Index {
             (None, Rank::Used(used)) => Rank::Used(used),
             (None, Rank::Next(_)) => Rank::Used(self.tick()),
         };
-        self.put(key, entry);
+        self.insert_entry(key, entry);
     }
 
     fn tick(&mut self) -> u64 {
@@ -241,7 +241,7 @@ impl Index {
         self.use_count
     }
 
-    fn put(&mut self, key: Key, mut entry: BlockEntry) {
+    fn insert_entry(&mut self, key: Key, mut entry: BlockEntry) {
         let dataset = self.datasets.entry(entry.owner.dataset).or_default();
         entry.generation = dataset.generation;
         match entry.rank {
@@ -252,7 +252,7 @@ impl Index {
         self.entries.insert(key, entry);
     }
 
-    fn take(&mut self, key: Key) -> Option<BlockEntry> {
+    fn remove_entry(&mut self, key: Key) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
         let dataset = self.datasets.get_mut(&entry.owner.dataset).expect("a dataset exists while it has blocks");
@@ -269,11 +269,11 @@ impl Index {
 
     pub(super) fn mark_used(&mut self, key: Key) {
         if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
-            && let Some(entry) = self.take(key)
+            && let Some(entry) = self.remove_entry(key)
         {
             let (is_outdated, rank) =
                 (self.datasets[&entry.owner.dataset].generation != entry.generation, Rank::Used(self.tick()));
-            self.put(key, BlockEntry { rank, ..entry });
+            self.insert_entry(key, BlockEntry { rank, ..entry });
             if is_outdated {
                 self.rank(key);
             }
@@ -282,14 +282,14 @@ impl Index {
 
     /// Adds a block without checking the limit.
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
-        self.take(key);
+        self.remove_entry(key);
         let rank = Rank::Used(self.tick());
-        self.put(key, BlockEntry { bytes, owner, rank, generation: 0 });
+        self.insert_entry(key, BlockEntry { bytes, owner, rank, generation: 0 });
         self.rank(key);
     }
 
     pub(super) fn remove(&mut self, key: Key) {
-        self.take(key);
+        self.remove_entry(key);
     }
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the

@@ -47,10 +47,10 @@ const USED: &str = "used";
 const REMOVED: &str = "removed";
 
 /// The locks of the datasets that this process uses, held until the process ends.
-static HELD: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
+static ACQUIRED_LOCKS: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
 
-fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
-    Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
+fn lock_acquired_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
+    Ok(ACQUIRED_LOCKS.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Returns the total size of all whole files, in bytes, or 0 if `files/used` does not contain a
@@ -93,9 +93,9 @@ pub(super) fn download(
         return Err(Error::config(cause).at_path(base));
     }
     let failed = |e: io::Error| Error::io(&dataset.path, &e);
-    let is_held = || Ok::<_, Error>(held_locks()?.iter().any(|(path, _)| *path == dataset.path));
-    if is_held()? && dataset.is_complete().map_err(failed)? {
-        return Ok(dataset.data());
+    let is_acquired = || Ok::<_, Error>(lock_acquired_locks()?.iter().any(|(path, _)| *path == dataset.path));
+    if is_acquired()? && dataset.is_complete().map_err(failed)? {
+        return Ok(dataset.data_folder());
     }
     let use_lock = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
     // Wait for the lock. A process holds it exclusively only while it removes the files.
@@ -110,10 +110,10 @@ pub(super) fn download(
             dataset.download_parts(read)?;
         }
     }
-    if !is_held()? {
-        held_locks()?.push((dataset.path.clone(), use_lock));
+    if !is_acquired()? {
+        lock_acquired_locks()?.push((dataset.path.clone(), use_lock));
     }
-    Ok(dataset.data())
+    Ok(dataset.data_folder())
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
@@ -178,9 +178,9 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
         );
         return Err(Error::config(cause).at_path(dataset.base));
     }
-    fs::create_dir_all(dataset.data()).map_err(failed)?;
+    fs::create_dir_all(dataset.data_folder()).map_err(failed)?;
     let listing = Listing {
-        time: listing::now(),
+        time: listing::unix_time_s(),
         prefix: dataset.base.trim_end_matches('/').to_owned(),
         objects: dataset.objects.to_vec(),
     };
@@ -259,21 +259,21 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
         };
         let dataset = Dataset::new(folder, &prefix, &objects)?;
         let is_complete = dataset.read_complete().map_err(failed)?.is_some();
-        let progress = dataset.received().map_err(failed)?;
+        let progress = dataset.read_progress().map_err(failed)?;
         let damaged_count = progress
             .iter()
             .zip(&objects)
             .filter(|((received, _), object)| is_complete && *received != object.len)
             .count();
         if damaged_count > 0 {
-            drop_file(&dataset.path.join("complete")).map_err(failed)?;
+            remove_file(&dataset.path.join("complete")).map_err(failed)?;
             damaged += damaged_count as u64;
         }
     }
     Ok(damaged)
 }
 
-fn drop_file(path: &Path) -> io::Result<()> {
+fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
@@ -334,7 +334,7 @@ impl<'a> Dataset<'a> {
         Ok(Dataset { base, objects, names, path })
     }
 
-    fn data(&self) -> PathBuf {
+    fn data_folder(&self) -> PathBuf {
         self.path.join("data")
     }
 
@@ -342,8 +342,8 @@ impl<'a> Dataset<'a> {
     /// it dies. Fails if that process receives no part of the files for too long, or if the reads
     /// of this thread are canceled.
     fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
-        let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
-        let (mut last_len, mut last_change, mut is_logged) = (arrived(), Instant::now(), false);
+        let journal_len = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
+        let (mut last_len, mut last_change, mut is_logged) = (journal_len(), Instant::now(), false);
         while !try_lock().map_err(|e| Error::io(&self.path, &e))? {
             if is_stopped() {
                 return Err(
@@ -353,7 +353,7 @@ impl<'a> Dataset<'a> {
             if !std::mem::replace(&mut is_logged, true) {
                 tracing::info!("{}: waiting for another process that is downloading these files", self.base);
             }
-            let current_len = arrived();
+            let current_len = journal_len();
             if current_len != last_len {
                 (last_len, last_change) = (current_len, Instant::now());
             } else if last_change.elapsed() > WAIT_TIMEOUT {
@@ -385,11 +385,13 @@ impl<'a> Dataset<'a> {
     fn is_complete(&self) -> io::Result<bool> {
         let Some(records) = self.read_complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
-            let path = self.data().join(name);
+            let path = self.data_folder().join(name);
             let (checksum, time) = record.split_at(4);
-            let now = none_if_missing(modified(&path))?;
+            let now = none_if_missing(modification_time(&path))?;
             let is_unmodified = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
-            if !is_unmodified && checksum_of(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum) {
+            if !is_unmodified
+                && compute_checksum(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum)
+            {
                 tracing::warn!("{}: damaged; fetching again", path.display());
                 return Ok(false);
             }
@@ -399,7 +401,7 @@ impl<'a> Dataset<'a> {
 
     fn download_parts(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
-        let mut progress = self.received().map_err(failed)?;
+        let mut progress = self.read_progress().map_err(failed)?;
         let total: u64 = self.objects.iter().map(|object| object.len).sum();
         let mut received_bytes: u64 = progress.iter().map(|(len, _)| len).sum();
         let count = counted(self.objects.len(), "file", "files");
@@ -424,7 +426,7 @@ impl<'a> Dataset<'a> {
             }
             progress[number].1.update(&bytes);
             progress[number].0 = range.end;
-            let path = self.data().join(&self.names[number]);
+            let path = self.data_folder().join(&self.names[number]);
             append(&path, range.start, &bytes).map_err(|e| Error::io(&path, &e))?;
             let record = record(number, range.end, progress[number].1.clone().finalize());
             journal.write_all(&record).map_err(failed)?;
@@ -440,13 +442,13 @@ impl<'a> Dataset<'a> {
         }
         let mut complete = Vec::new();
         for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(progress) {
-            let path = self.data().join(name);
+            let path = self.data_folder().join(name);
             if object.len == 0 {
                 append(&path, 0, &[]).map_err(|e| Error::io(&path, &e))?;
             }
             File::open(&path).and_then(|file| file.sync_all()).map_err(|e| Error::io(&path, &e))?;
             complete.extend(hasher.finalize().to_le_bytes());
-            complete.extend(modified(&path).map_err(|e| Error::io(&path, &e))?.1.to_le_bytes());
+            complete.extend(modification_time(&path).map_err(|e| Error::io(&path, &e))?.1.to_le_bytes());
         }
         let partial = self.path.join("complete.partial");
         let result =
@@ -456,7 +458,7 @@ impl<'a> Dataset<'a> {
 
     /// Returns the number of received bytes of each file, and a hasher that has processed these
     /// bytes. Drops files that do not match the journal.
-    fn received(&self) -> io::Result<Vec<(u64, Hasher)>> {
+    fn read_progress(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             read => read?,
@@ -476,19 +478,19 @@ impl<'a> Dataset<'a> {
             file.set_len((bytes.len() - bytes.len() % RECORD_LEN) as u64)?;
         }
         let sizes = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
-            let path = self.data().join(name);
+            let path = self.data_folder().join(name);
             // An incomplete file may end with a part without a record. A complete file must have
             // exactly the recorded length.
             let disk_len = none_if_missing(fs::metadata(&path))?.map(|file| file.len());
             let fits = |len: u64| len < object.len || disk_len == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
-                && let Some(hasher) = hash_start(&path, len)?
+                && let Some(hasher) = hash_prefix(&path, len)?
                 && hasher.clone().finalize() == checksum
             {
                 return Ok((len, hasher));
             }
             // Remove the file instead of changing it, because other processes may have mapped it.
-            drop_file(&path)?;
+            remove_file(&path)?;
             Ok((0, Hasher::new()))
         });
         sizes.collect()
@@ -518,20 +520,20 @@ fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD_LEN] {
 }
 
 /// Returns the length of a file, and its modification time in nanoseconds since 1970.
-fn modified(path: &Path) -> io::Result<(u64, u64)> {
+fn modification_time(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok((metadata.len(), time.as_nanos() as u64))
 }
 
-fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
+fn compute_checksum(path: &Path, len: u64) -> io::Result<Option<u32>> {
     match none_if_missing(fs::metadata(path))? {
-        Some(metadata) if metadata.len() == len => Ok(hash_start(path, len)?.map(Hasher::finalize)),
+        Some(metadata) if metadata.len() == len => Ok(hash_prefix(path, len)?.map(Hasher::finalize)),
         _ => Ok(None),
     }
 }
 
-fn hash_start(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
+fn hash_prefix(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = none_if_missing(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);
     let mut buffer = [0; 1 << 16];

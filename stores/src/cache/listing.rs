@@ -92,8 +92,8 @@ impl Listing {
         Ok(none_if_missing(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    pub(super) fn age(&self) -> u64 {
-        now().saturating_sub(self.time)
+    pub(super) fn age_s(&self) -> u64 {
+        unix_time_s().saturating_sub(self.time)
     }
 
     /// Compares up to [`MAX_PROBES`] objects with the server, and returns whether none of them has
@@ -131,7 +131,7 @@ impl Listing {
     }
 }
 
-pub(super) fn now() -> u64 {
+pub(super) fn unix_time_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -176,7 +176,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     if let Some(objects) = current_objects(&path, store, prefix)? {
         return Ok((objects, true));
     }
-    let time = now();
+    let time = unix_time_s();
     let objects = store.list(prefix)?;
     if !objects.is_empty() && objects.iter().all(|object| object.url.starts_with(prefix)) {
         let listing = Listing { time, prefix: prefix.to_owned(), objects };
@@ -193,7 +193,7 @@ fn current_objects(path: &Path, store: &dyn Store, prefix: &str) -> Result<Optio
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
     let Some(cached) = cached else { return Ok(None) };
-    let (count, age) = (counted(cached.objects.len(), "object", "objects"), cached.age());
+    let (count, age) = (counted(cached.objects.len(), "object", "objects"), cached.age_s());
     if !cached.is_current(store)? {
         tracing::info!("{prefix}: objects have changed since the listing {age} s ago; listing again");
         return Ok(None);

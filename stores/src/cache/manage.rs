@@ -157,7 +157,7 @@ fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     }
     for path in listing::listing_paths(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {
-            let summary = (listing.objects.len() as u64, listing.age());
+            let summary = (listing.objects.len() as u64, listing.age_s());
             contents.listings.insert(listing.prefix, summary);
         }
     }

@@ -87,12 +87,12 @@ impl Store for CachedStore {
     }
 
     /// Requests a range without the cache. The caller has already looked in the cache.
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
+    fn fetch(&self, object: &Object, range: Range<u64>, completion: ReadCompletion) {
         let (cache, cached_prefixes, url) = (self.cache.clone(), self.cached_prefixes.clone(), object.url.clone());
         self.store.fetch(
             object,
             range,
-            reply.map(move |result| Self::check_result(&cache, &cached_prefixes, &url, result)),
+            completion.map(move |result| Self::check_result(&cache, &cached_prefixes, &url, result)),
         );
     }
 

@@ -32,7 +32,7 @@ pub(super) struct TieredCache {
     /// The journal. A thread holds the mutex while it changes the folder, so that other threads
     /// wait for this mutex instead of the folder's lock.
     journal: Mutex<Journal>,
-    disk: Mutex<Disk>,
+    disk: Mutex<DiskTier>,
     last_loader_id: AtomicU64,
     /// ID of the process that opened the cache. A forked child cannot use the cache, because a
     /// mutex that another thread held at the fork would stay locked forever.
@@ -51,7 +51,7 @@ struct MemoryTier {
     loader_ids: HashMap<u64, u64>,
 }
 
-struct Disk {
+struct DiskTier {
     index: Index,
     /// Blocks that the journal lists but that have no file.
     missing: HashSet<Key>,
@@ -111,7 +111,7 @@ impl TieredCache {
                 loader_ids: HashMap::new(),
             }),
             journal: Mutex::default(),
-            disk: Mutex::new(Disk { index: Index::new(disk), missing: HashSet::new(), loader_ids: HashMap::new() }),
+            disk: Mutex::new(DiskTier { index: Index::new(disk), missing: HashSet::new(), loader_ids: HashMap::new() }),
             last_loader_id: AtomicU64::new(0),
             process_id: std::process::id(),
             counts: Counters::default(),
@@ -122,7 +122,7 @@ impl TieredCache {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
+    fn disk(&self) -> MutexGuard<'_, DiskTier> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +143,7 @@ impl TieredCache {
     /// can add or remove blocks. Skips `change` if the folder is not writable, or if another
     /// process holds the lock for too long. After an error, the cache no longer writes to the
     /// folder.
-    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
+    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<DiskTier>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let result = folder.lock().and_then(|lock| {
@@ -330,7 +330,7 @@ impl TieredCache {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
             let evicted_keys = {
-                let Disk { index, missing, .. } = &mut *lock();
+                let DiskTier { index, missing, .. } = &mut *lock();
                 if missing.remove(&key) && index.contains(key) {
                     None
                 } else {
@@ -427,7 +427,7 @@ impl TieredCache {
         let id = self.last_loader_id.fetch_add(1, Relaxed);
         let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
         loader_ids.insert(id, index.add_loader(dataset, order.clone()));
-        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        let DiskTier { index, loader_ids, .. } = &mut *self.disk();
         loader_ids.insert(id, index.add_loader(dataset, order.clone()));
         id
     }
@@ -438,7 +438,7 @@ impl TieredCache {
         }
         let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
         loader_ids.remove(&id).into_iter().for_each(|id| index.remove_loader(dataset, id));
-        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        let DiskTier { index, loader_ids, .. } = &mut *self.disk();
         loader_ids.remove(&id).into_iter().for_each(|id| index.remove_loader(dataset, id));
     }
 
@@ -448,7 +448,7 @@ impl TieredCache {
         }
         let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
         loader_ids.get(&id).into_iter().for_each(|&id| index.set_position(dataset, id, batch));
-        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        let DiskTier { index, loader_ids, .. } = &mut *self.disk();
         loader_ids.get(&id).into_iter().for_each(|&id| index.set_position(dataset, id, batch));
     }
 

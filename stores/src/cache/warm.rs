@@ -5,7 +5,7 @@ use warpfeed_sources::Result;
 use warpfeed_sources::{BatchIndex, Lookahead, Source};
 
 /// Number of samples per batch. It affects only the granularity of the lookahead.
-const BATCH: u64 = 64;
+const BATCH_SAMPLES: u64 = 64;
 
 /// Reads every sample of `source` once, in index order, and calls `read` after each sample. If the
 /// source's store uses a [`Cache`](crate::Cache), this fills the cache up to its limit.
@@ -14,10 +14,12 @@ const BATCH: u64 = 64;
 /// Returns the error of the first sample that cannot be read.
 pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
     let len = source.len() as u64;
-    let samples = move |batch: BatchIndex| Some((batch.batch * BATCH..len.min((batch.batch + 1) * BATCH)).collect());
-    let batches = move |epoch| if epoch == 0 { len.div_ceil(BATCH) } else { 0 };
-    let next = move |epoch, sample: u64, batch| match sample / BATCH >= batch && epoch == 0 {
-        true => Position::At(sample / BATCH),
+    let samples = move |batch: BatchIndex| {
+        Some((batch.batch * BATCH_SAMPLES..len.min((batch.batch + 1) * BATCH_SAMPLES)).collect())
+    };
+    let batches = move |epoch| if epoch == 0 { len.div_ceil(BATCH_SAMPLES) } else { 0 };
+    let next = move |epoch, sample: u64, batch| match sample / BATCH_SAMPLES >= batch && epoch == 0 {
+        true => Position::At(sample / BATCH_SAMPLES),
         false => Position::Absent,
     };
     let order = Lookahead::new(source.prefetch_bytes(), batches, samples).with_next(next);
