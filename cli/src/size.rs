@@ -1,11 +1,11 @@
 use bytesize::ByteSize;
 
 /// Formats a number of bytes in decimal units, as is usual for disks.
-pub(crate) fn bytes(n: u64) -> String {
+pub(crate) fn format_bytes(n: u64) -> String {
     ByteSize(n).display().si().to_string()
 }
 
-pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+pub(crate) fn format_count(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
@@ -36,6 +36,6 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_the_unit_that_fits() {
-        assert_eq!([999, 1_000, 1_549_999, 2_000_000_000].map(bytes), ["999 B", "1.0 kB", "1.5 MB", "2.0 GB"]);
+        assert_eq!([999, 1_000, 1_549_999, 2_000_000_000].map(format_bytes), ["999 B", "1.0 kB", "1.5 MB", "2.0 GB"]);
     }
 }

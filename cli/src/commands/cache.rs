@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 
 use crate::data::DataArgs;
-use crate::size::counted;
+use crate::size::format_count;
 use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the local cache for datasets in object stores
@@ -82,12 +82,12 @@ struct Warm {
 /// Describes the blocks and the whole files in a cache.
 fn summary(contents: &Contents) -> String {
     let (files, file_bytes) = total(&contents.files);
-    let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes + file_bytes));
-    format!("{} and {}, {bytes}", count_blocks(blocks), counted(files, "whole file", "whole files"))
+    let (blocks, bytes) = (contents.blocks, size::format_bytes(contents.bytes + file_bytes));
+    format!("{} and {}, {bytes}", count_blocks(blocks), format_count(files, "whole file", "whole files"))
 }
 
 fn count_blocks(blocks: u64) -> String {
-    counted(blocks, "block", "blocks")
+    format_count(blocks, "block", "blocks")
 }
 
 fn total(files: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
@@ -105,17 +105,17 @@ impl Args {
             Action::Show(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
                 let Contents { blocks, bytes, sets, listings, files, others, .. } = show(&dir)?;
-                writeln!(out, "{}: {}, {}", dir.display(), count_blocks(blocks), size::bytes(bytes))?;
+                writeln!(out, "{}: {}, {}", dir.display(), count_blocks(blocks), size::format_bytes(bytes))?;
                 for (set, (blocks, bytes)) in sets {
-                    writeln!(out, "  {set}: {}, {}", count_blocks(blocks), size::bytes(bytes))?;
+                    writeln!(out, "  {set}: {}, {}", count_blocks(blocks), size::format_bytes(bytes))?;
                 }
                 for (url, (objects, age)) in listings {
-                    let objects = counted(objects, "object", "objects");
+                    let objects = format_count(objects, "object", "objects");
                     writeln!(out, "  {url}: a listing of {objects}, {age} s old")?;
                 }
                 for (set, (files, bytes)) in files {
-                    let files = counted(files, "whole file", "whole files");
-                    writeln!(out, "  {set}: {files}, {}", size::bytes(bytes))?;
+                    let files = format_count(files, "whole file", "whole files");
+                    writeln!(out, "  {set}: {files}, {}", size::format_bytes(bytes))?;
                 }
                 for other in others {
                     writeln!(out, "  unknown file: {}", other.display())?;
@@ -130,7 +130,7 @@ impl Args {
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
                 let dir = folder_or_default(dir)?;
-                let listings = counted(refresh(&dir, &url)?, "listing", "listings");
+                let listings = format_count(refresh(&dir, &url)?, "listing", "listings");
                 writeln!(out, "{}: deleted {listings}", dir.display())?;
             }
             Action::Empty(Folder { dir }) => {
@@ -138,9 +138,9 @@ impl Args {
                 let Contents { blocks, bytes, listings, files, .. } = empty(&dir)?;
                 let (old_files, remaining_files) = (total(&files), total(&show(&dir)?.files));
                 let files = old_files.0.saturating_sub(remaining_files.0);
-                let bytes = size::bytes(bytes + old_files.1.saturating_sub(remaining_files.1));
-                let listings = counted(listings.len() as u64, "listing", "listings");
-                let (blocks, files) = (count_blocks(blocks), counted(files, "whole file", "whole files"));
+                let bytes = size::format_bytes(bytes + old_files.1.saturating_sub(remaining_files.1));
+                let listings = format_count(listings.len() as u64, "listing", "listings");
+                let (blocks, files) = (count_blocks(blocks), format_count(files, "whole file", "whole files"));
                 writeln!(out, "{}: deleted {blocks}, {listings} and {files}, {bytes}", dir.display())?;
             }
             Action::Warm(warm) => {
@@ -169,6 +169,6 @@ mod tests {
         contents.files =
             [("s3://b/a", (2, 3_000_000)), ("s3://b/c", (1, 1_000_000))].map(|(k, v)| (k.into(), v)).into();
         (contents.blocks, contents.bytes) = (5, 1_000_000);
-        assert_eq!(summary(&contents), format!("5 blocks and 3 whole files, {}", size::bytes(5_000_000)));
+        assert_eq!(summary(&contents), format!("5 blocks and 3 whole files, {}", size::format_bytes(5_000_000)));
     }
 }

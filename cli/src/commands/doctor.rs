@@ -19,7 +19,7 @@ use super::doctor_gpu;
 use super::requests::Requests;
 use crate::Outcome;
 use crate::measure::measure;
-use crate::size::bytes;
+use crate::size::format_bytes;
 
 /// Find the bottleneck of a dataset on this machine, and suggest settings
 ///
@@ -326,7 +326,7 @@ impl SingleThread {
         let speed = |seconds: f64| self.bytes as f64 / seconds / 1e6;
         let disk = match self.disk_bytes {
             Some(n) if n * 10 > self.bytes as u64 => {
-                format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
+                format!("{} of {} from the disk", format_bytes(n), format_bytes(self.bytes as u64))
             }
             Some(_) => "at least 90% from memory, so the disk was not measured".to_owned(),
             None => "the share from the disk is unknown on this system".to_owned(),

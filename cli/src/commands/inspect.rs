@@ -14,7 +14,7 @@ use warpfeed::source::{Frames, Source};
 
 use super::verify::{self, Finding};
 use crate::data::{AnnotationFrameArgs, DataArgs};
-use crate::size::bytes;
+use crate::size::format_bytes;
 use crate::{Outcome, progress};
 
 /// Describe a dataset: samples, classes, formats, sizes
@@ -258,7 +258,8 @@ impl Report {
         let bar = progress::bar(source.len());
         let may_lack_images = source.has_images() == Some(false);
         let inspect_sample = |scratch: &mut Vec<u8>, index| {
-            let finding = if headers { None } else { verify::check(source, index, annotation_frame, scratch).finding };
+            let finding =
+                if headers { None } else { verify::check_sample(source, index, annotation_frame, scratch).finding };
             let is_bad = finding.as_ref().is_some_and(|finding| !finding.is_tolerated);
             let seen = if is_bad { None } else { summarize_sample(source, index, annotation_frame, scratch).ok() };
             bar.inc(1);
@@ -309,7 +310,7 @@ impl Report {
 
     fn print(&self, path: &Path, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{} ({})", path.display(), self.source)?;
-        writeln!(out, "samples      {}, {} of images", self.samples, bytes(self.bytes.sum))?;
+        writeln!(out, "samples      {}, {} of images", self.samples, format_bytes(self.bytes.sum))?;
         for (what, count) in [("unreadable", self.unreadable), ("damaged", self.damaged)] {
             if count > 0 {
                 writeln!(out, "{what:<12} {count}; `warpfeed verify` lists them with their causes")?;
@@ -359,7 +360,7 @@ impl Report {
             writeln!(out, "{name:<12} {:>9} {:>9} {:>9.0} {:>9}", s.min, s.median, s.mean, s.max)?;
         }
         let s = &self.bytes;
-        let [min, median, mean, max] = [s.min, s.median, s.mean as u64, s.max].map(bytes);
+        let [min, median, mean, max] = [s.min, s.median, s.mean as u64, s.max].map(format_bytes);
         writeln!(out, "{:<12} {min:>9} {median:>9} {mean:>9} {max:>9}", "file")?;
         histogram(out, &self.shorter_side.sorted)?;
         let boxes = !self.annotated.classes.is_empty();

@@ -228,13 +228,13 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
 }
 
 /// Draws `text` with its upper left corner at `corner`, scaled so that each font pixel covers
-/// `dot` x `dot` pixels. Text wider than `width` is truncated.
-pub(super) fn draw_text(sheet: &mut Canvas, text: &str, corner: (u32, u32), width: u32, dot: u32, ink: Color) {
-    for (letter, left) in text.chars().zip((0..width).step_by((LETTER_SIDE * dot) as usize)) {
+/// `dot_side` x `dot_side` pixels. Text wider than `width` is truncated.
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, corner: (u32, u32), width: u32, dot_side: u32, ink: Color) {
+    for (letter, left) in text.chars().zip((0..width).step_by((LETTER_SIDE * dot_side) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
-        for (x, y) in (0..LETTER_SIDE * dot).flat_map(|x| (0..LETTER_SIDE * dot).map(move |y| (x, y))) {
-            let is_inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
+        for (x, y) in (0..LETTER_SIDE * dot_side).flat_map(|x| (0..LETTER_SIDE * dot_side).map(move |y| (x, y))) {
+            let is_inked = rows[(y / dot_side) as usize] >> (x / dot_side) & 1 == 1;
             if is_inked && left + x < width {
                 *sheet.pixel(corner.0 + left + x, corner.1 + y) = ink;
             }

@@ -10,7 +10,7 @@ use warpfeed::pack::{ImageIssue, Merge, Overview, Pack, Psnr, RawSize, Recode, R
 use crate::data::{DataArgs, stores};
 use crate::log::say;
 use crate::option_names::in_flags;
-use crate::size::{bytes, counted, parse_bytes};
+use crate::size::{format_bytes, format_count, parse_bytes};
 use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB database or tar shards
@@ -245,7 +245,7 @@ fn read_lines(path: &Path) -> warpfeed::Result<Vec<String>> {
 fn merge(target: &Path, force: bool, skip_checksums: bool) -> Outcome {
     let merged = Merge::new(target).stores(stores()).force(force).skip_checksums(skip_checksums).run()?;
     if !merged.orphans.is_empty() {
-        let ignored = counted(merged.orphans.len() as u64, "file does", "files do");
+        let ignored = format_count(merged.orphans.len() as u64, "file does", "files do");
         say(format_args!("warpfeed: warning: {ignored} not belong to the dataset and will be ignored:"));
         merged.orphans.iter().take(MAX_LISTED).for_each(|path| say(format_args!("  {}", path.display())));
     }
@@ -283,14 +283,14 @@ fn describe_incomplete(missing: &str, parts: u64) -> String {
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
     print_issues(
-        &format!("{} stored unchanged", counted(report.not_recoded_count, one, many)),
+        &format!("{} stored unchanged", format_count(report.not_recoded_count, one, many)),
         report.not_recoded_count,
         &report.not_recoded,
     );
-    let damaged = counted(report.damaged_count, "image is", "images are");
+    let damaged = format_count(report.damaged_count, "image is", "images are");
     print_issues(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
-        let repeating = counted(report.duplicate_keys, "sample repeats", "samples repeat");
+        let repeating = format_count(report.duplicate_keys, "sample repeats", "samples repeat");
         say(format_args!("warpfeed: warning: {repeating} the key of an earlier sample"));
     }
 
@@ -313,9 +313,9 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
         std::io::stdout(),
         "{output_names}: {} samples, {}; images take {} ({} before): {}",
         report.samples,
-        bytes(report.written.bytes),
-        bytes(report.bytes_out),
-        bytes(report.bytes_in),
+        format_bytes(report.written.bytes),
+        format_bytes(report.bytes_out),
+        format_bytes(report.bytes_in),
         outcomes.collect::<Vec<_>>().join(", ")
     )?;
     if let Some(Psnr { mean, lowest, lowest_key, .. }) = &report.psnr {

@@ -83,7 +83,7 @@ impl Args {
             self.out.display(),
             self.images,
             self.classes,
-            size::bytes(total.into_inner()),
+            size::format_bytes(total.into_inner()),
             start.elapsed().as_secs_f64()
         )?;
         Ok(ExitCode::SUCCESS)

@@ -86,7 +86,8 @@ impl Args {
             }
         };
         let bar = progress::bar(samples.len());
-        let (mut out, mut bad_count, mut damaged_count, mut deep_count) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
+        let (mut out, mut bad_count, mut damaged_count, mut conversion_count) =
+            (std::io::stdout().lock(), 0u64, 0u64, 0u64);
         let mut damaged_files = 0_u64;
         let mut write_result = Ok(());
         source.verify(samples.clone(), &mut |e| {
@@ -101,14 +102,14 @@ impl Args {
             let block = first..samples.end.min(first + BLOCK_SAMPLES);
             let results: Vec<Checked> = pool.install(|| {
                 let check = |scratch: &mut Vec<u8>, index| {
-                    let checked = check(&*source, index, self.annotation_frame, scratch);
+                    let checked = check_sample(&*source, index, self.annotation_frame, scratch);
                     bar.inc(1);
                     checked
                 };
                 block.into_par_iter().map_init(Vec::new, check).collect()
             });
             for checked in results {
-                deep_count += u64::from(checked.is_deep);
+                conversion_count += u64::from(checked.needs_conversion);
                 let Some(finding) = checked.finding else { continue };
                 *(if finding.is_tolerated { &mut damaged_count } else { &mut bad_count }) += 1;
                 bar.suspend(|| finding.write(&mut out, self.json))?;
@@ -117,9 +118,10 @@ impl Args {
         bar.finish_and_clear();
         let mut details =
             if damaged_count > 0 { format!(", {damaged_count} damaged but decodable") } else { String::new() };
-        if deep_count > 0 {
+        if conversion_count > 0 {
             details += &format!(
-                ", {deep_count} with more than 8 bits per channel (to load them, set convert_to_u8 or use a DenseMap)"
+                ", {conversion_count} with more than 8 bits per channel (to load them, set convert_to_u8 or use a \
+                 DenseMap)"
             );
         }
         if damaged_files > 0 {
@@ -133,7 +135,7 @@ impl Args {
 
 pub(crate) struct Checked {
     pub(crate) finding: Option<Finding>,
-    is_deep: bool,
+    needs_conversion: bool,
 }
 
 pub(crate) struct Finding {
@@ -172,25 +174,25 @@ fn check_annotations(
     }
 }
 
-pub(crate) fn check(
+pub(crate) fn check_sample(
     source: &dyn Source,
     index: usize,
     annotation_frame: AnnotationFrameArgs,
     scratch: &mut Vec<u8>,
 ) -> Checked {
-    let (mut key, mut is_deep) = (String::new(), false);
+    let (mut key, mut needs_conversion) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;
         sample.key().clone_into(&mut key);
         sample.label()?;
         let Some((image_name, bytes)) = sample.image() else {
             if source.has_images() == Some(false) {
-                return check_image_fields(&sample, None, &mut is_deep);
+                return check_image_fields(&sample, None, &mut needs_conversion);
             }
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!("no image among the fields {names:?}")));
         };
-        let damage = match image_condition(bytes, &mut is_deep) {
+        let damage = match check_image(bytes, &mut needs_conversion) {
             Condition::Sound => None,
             Condition::Tolerated(what) => Some(what),
             Condition::Damaged(e) => return Err(e),
@@ -212,7 +214,7 @@ pub(crate) fn check(
         }
         Err(e) => Some(Finding { error: at_sample(e), is_tolerated: false }),
     };
-    Checked { is_deep: is_deep && finding.is_none(), finding }
+    Checked { needs_conversion: needs_conversion && finding.is_none(), finding }
 }
 
 /// Returns whether a field is meant to contain an image. The image may be damaged. The result is
@@ -233,7 +235,7 @@ fn is_image(name: &str, bytes: &[u8]) -> bool {
 fn check_image_fields(
     sample: &Sample<'_>,
     checked: Option<&str>,
-    is_deep: &mut bool,
+    needs_conversion: &mut bool,
 ) -> warpfeed::Result<Option<String>> {
     let mut damage = None;
     for (name, value) in sample.fields().iter().filter(|(name, _)| Some(*name) != checked) {
@@ -248,7 +250,7 @@ fn check_image_fields(
             if !is_image(name, image) {
                 continue;
             }
-            match image_condition(image, is_deep) {
+            match check_image(image, needs_conversion) {
                 Condition::Sound => {}
                 Condition::Tolerated(what) => damage = Some(format!("field {name:?}{frame}: {what}")),
                 Condition::Damaged(e) => return Err(Error::decode(format!("field {name:?}{frame}: {}", e.cause()))),
@@ -258,17 +260,17 @@ fn check_image_fields(
     Ok(damage)
 }
 
-/// Checks an image. Sets `is_deep` if the image is valid, but cannot be decoded without a
+/// Checks an image. Sets `needs_conversion` if the image is valid, but cannot be decoded without a
 /// conversion to 8 bits per channel.
-fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
+fn check_image(bytes: &[u8], needs_conversion: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
         let mut original = codecs.open(bytes)?;
         let region = Rect::full(original.size());
         original.decode(region, &mut Pixels::new())
     };
-    // Supported JPEGs have 8 bits per channel, so `is_deep` does not change. Decoding does not
-    // report all damage to a JPEG, so `check` is called even if decoding would succeed.
+    // Supported JPEGs have 8 bits per channel, so `needs_conversion` does not change. Decoding does
+    // not report all damage to a JPEG, so `check` is called even if decoding would succeed.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }
@@ -276,7 +278,7 @@ fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
         return Condition::Sound;
     }
     let condition = decode::check(bytes);
-    *is_deep = matches!(condition, Condition::Sound);
+    *needs_conversion = matches!(condition, Condition::Sound);
     condition
 }
 
@@ -306,7 +308,9 @@ mod tests {
         let jpeg = jpeg();
         let find = |sample: OwnedSample| {
             let samples = Memory::new(vec![sample]);
-            check(&samples, 0, AnnotationFrameArgs::default(), &mut Vec::new()).finding.map(|f| f.error.to_string())
+            check_sample(&samples, 0, AnnotationFrameArgs::default(), &mut Vec::new())
+                .finding
+                .map(|f| f.error.to_string())
         };
         let with = |name: &str, bytes: &[u8]| {
             find(OwnedSample::new("0").field("jpg", jpeg.clone()).field(name, bytes.to_vec()))
