@@ -8,9 +8,9 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::ink::draw;
+use super::ink::random_in;
 use super::scene::{Scene, Visibility, VisibleFigure};
-use super::{Coding, Synth, write_atomically};
+use super::{ImageEncoding, Synth, write_atomically};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
@@ -148,13 +148,13 @@ impl Synth {
     fn annotated_image(&self, index: usize) -> Result<AnnotatedImage> {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
-        let coding = Coding::draw(&mut rng);
+        let coding = ImageEncoding::random(&mut rng);
         // A cell contains a figure with probability 2/3.
         let choose = |rng: &mut Rng| {
-            let class = draw(rng, 0, self.classes as i32 - 1) as usize;
-            (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
+            let class = random_in(rng, 0, self.classes as i32 - 1) as usize;
+            (random_in(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
         };
-        let scene = Scene::draw(size, choose, &mut rng);
+        let scene = Scene::random(size, choose, &mut rng);
         let (figures, figure_numbers) = scene.ground_truth();
         let (field, bytes) = coding.encode(&scene.paint(), size)?;
         Ok(AnnotatedImage { size, field, bytes, figures, figure_numbers })

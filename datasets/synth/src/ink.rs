@@ -3,7 +3,7 @@
 use warpfeed::sampler::Rng;
 
 /// Draws a uniform number from `low` to `high`, inclusive.
-pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
+pub(super) fn random_in(rng: &mut Rng, low: i32, high: i32) -> i32 {
     low + rng.below((high - low + 1) as u64) as i32
 }
 
@@ -56,7 +56,7 @@ impl Noise {
             cell_side,
             columns: (0..width).map(|x| ((x / cell_side) as usize, weight(x, cell_side))).collect(),
             points_per_row,
-            levels: (0..points).map(|_| draw(rng, -max_level, max_level)).collect(),
+            levels: (0..points).map(|_| random_in(rng, -max_level, max_level)).collect(),
         }
     }
 

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 pub use self::robot::Robot;
 
 use self::figure::Figure;
-use self::ink::draw;
+use self::ink::random_in;
 use self::scene::Scene;
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
@@ -186,32 +186,36 @@ impl Synth {
         Figure::for_class(class % self.classes, self.classes)
     }
 
-    fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
+    fn pixels(&self, index: usize) -> (Size, ImageEncoding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
-        let coding = Coding::draw(&mut rng);
+        let coding = ImageEncoding::random(&mut rng);
         let class = index % self.classes;
-        (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
+        (size, coding, Scene::random(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
     /// Chooses a random image size. The distribution is similar to ImageNet, scaled to `side`: in
     /// about two thirds of the images, the longer side is `side` and the aspect ratio is 4:3 or
     /// 3:2. About one image in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
-        let (longer_side, shorter_side) = match draw(rng, 0, 99) {
+        let (longer_side, shorter_side) = match random_in(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
             45..65 => (self.side, self.side * 2 / 3),
             _ => {
-                let percent = match draw(rng, 0, 9) {
-                    0..3 => draw(rng, 50, 99),
-                    3..8 => draw(rng, 100, 130),
-                    _ => draw(rng, 130, 200),
+                let percent = match random_in(rng, 0, 9) {
+                    0..3 => random_in(rng, 50, 99),
+                    3..8 => random_in(rng, 100, 130),
+                    _ => random_in(rng, 130, 200),
                 };
                 let longer_side = self.side as i32 * percent / 100;
-                (longer_side as u32, (longer_side * draw(rng, 50, 100) / 100) as u32)
+                (longer_side as u32, (longer_side * random_in(rng, 50, 100) / 100) as u32)
             }
         };
-        if draw(rng, 0, 3) == 0 { Size::new(shorter_side, longer_side) } else { Size::new(longer_side, shorter_side) }
+        if random_in(rng, 0, 3) == 0 {
+            Size::new(shorter_side, longer_side)
+        } else {
+            Size::new(longer_side, shorter_side)
+        }
     }
 }
 
@@ -241,26 +245,26 @@ fn write_atomically(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Resu
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
+enum ImageEncoding {
     Png { gray: bool },
     Jpeg { quality: u8, sampling: SamplingFactor, gray: bool, progressive: bool },
 }
 
-impl Coding {
-    fn draw(rng: &mut Rng) -> Self {
-        let gray = draw(rng, 0, 99) < 4;
-        if draw(rng, 0, 99) < 5 {
-            return Coding::Png { gray };
+impl ImageEncoding {
+    fn random(rng: &mut Rng) -> Self {
+        let gray = random_in(rng, 0, 99) < 4;
+        if random_in(rng, 0, 99) < 5 {
+            return ImageEncoding::Png { gray };
         }
-        Coding::Jpeg {
-            quality: draw(rng, 60, 95) as u8,
-            sampling: match draw(rng, 0, 99) {
+        ImageEncoding::Jpeg {
+            quality: random_in(rng, 60, 95) as u8,
+            sampling: match random_in(rng, 0, 99) {
                 0..50 => SamplingFactor::R_4_4_4,
                 50..95 => SamplingFactor::R_4_2_0,
                 _ => SamplingFactor::R_4_2_2,
             },
             gray,
-            progressive: draw(rng, 0, 99) < 8,
+            progressive: random_in(rng, 0, 99) < 8,
         }
     }
 
@@ -269,7 +273,7 @@ impl Coding {
         let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
         let mut bytes = Vec::new();
         match self {
-            Coding::Png { gray: is_gray } => {
+            ImageEncoding::Png { gray: is_gray } => {
                 let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
                 encoder.set_depth(png::BitDepth::Eight);
                 encoder.set_compression(png::Compression::Fast);
@@ -281,7 +285,7 @@ impl Coding {
                 writer.finish().map_err(|e| encode_error(&e))?;
                 Ok(("png", bytes))
             }
-            Coding::Jpeg { quality, sampling, gray: is_gray, progressive } => {
+            ImageEncoding::Jpeg { quality, sampling, gray: is_gray, progressive } => {
                 let mut jpeg = Encoder::new(&mut bytes, quality);
                 jpeg.set_sampling_factor(sampling);
                 jpeg.set_progressive(progressive);
@@ -402,7 +406,7 @@ mod tests {
             let (size, coding, painted) = set.pixels(index);
             let pixels = decoded(&set.image(index).unwrap());
             assert_eq!(pixels.size(), size);
-            let gray = matches!(coding, Coding::Png { gray: true } | Coding::Jpeg { gray: true, .. });
+            let gray = matches!(coding, ImageEncoding::Png { gray: true } | ImageEncoding::Jpeg { gray: true, .. });
             let expected: Vec<u8> = match gray {
                 true => painted.as_chunks::<3>().0.iter().flat_map(|&rgb| [ink::luma(rgb); 3]).collect(),
                 false => painted,
@@ -411,7 +415,7 @@ mod tests {
                 expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean_difference = total_difference as f64 / expected.len() as f64;
             // 4:2:0 at quality 60 loses the most in small figures with strong colors.
-            let tolerance = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
+            let tolerance = if matches!(coding, ImageEncoding::Png { .. }) { 0.0 } else { 16.0 };
             assert!(mean_difference <= tolerance, "{index} {coding:?}: {mean_difference:.1} levels apart");
         }
     }

@@ -1,5 +1,5 @@
 use super::figure::Figure;
-use super::ink::{Noise, Rgb, color, draw, mix};
+use super::ink::{Noise, Rgb, color, mix, random_in};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 
@@ -34,41 +34,45 @@ impl Scene {
     /// cell. The shorter side has two or three cells, so a crop of one tenth of the area usually
     /// shows most of a figure. Cells are at least 12 pixels wide, so very small images have fewer.
     /// `choose` returns the class and the figure of a cell, or `None` for an empty cell.
-    pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
+    pub(super) fn random(
+        size: Size,
+        mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>,
+        rng: &mut Rng,
+    ) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
         // The background has medium luma, and figures have darker and brighter parts, so they stand
         // out regardless of their hues.
-        let level = draw(rng, 85, 165);
+        let level = random_in(rng, 85, 165);
         let mut background_color =
-            |level_offset: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + level_offset);
+            |level_offset: i32| color(random_in(rng, 0, 1535), random_in(rng, 0, 200), level + level_offset);
         let background = [background_color(-25), background_color(25)];
-        let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
+        let slope = (random_in(rng, -256, 256), random_in(rng, -256, 256));
         // For each octave, the number of noise cells along the shorter side, and the maximum
         // amplitude of the noise in steps of the 8-bit channels.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(divisor, max_strength)| {
-            let strength = draw(rng, 5, max_strength);
+            let strength = random_in(rng, 5, max_strength);
             Noise::new(width, height, (short / divisor).max(2), strength, rng)
         });
-        let (grain, grain_seed) = (draw(rng, 0, 7), rng.next_u64());
+        let (grain, grain_seed) = (random_in(rng, 0, 7), rng.next_u64());
 
-        let cells_times_ten = draw(rng, 20, 32);
+        let cells_times_ten = random_in(rng, 20, 32);
         let cell_side = (short * 10 / cells_times_ten).max(12);
         let (columns, rows) = ((width / cell_side).max(1), (height / cell_side).max(1));
         let figures = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| (column, row)))
             .filter_map(|(column, row)| {
                 let (class, figure) = choose(rng)?;
-                let radius = (cell_side * draw(rng, 36, 50) / 100).max(5);
+                let radius = (cell_side * random_in(rng, 36, 50) / 100).max(5);
                 let max_jitter = (cell_side - 2 * radius).max(0) + cell_side / 6;
-                let mut jittered = |middle: i32| middle + draw(rng, -max_jitter, max_jitter) / 2;
+                let mut jittered = |middle: i32| middle + random_in(rng, -max_jitter, max_jitter) / 2;
                 Some(PlacedFigure {
                     class,
                     figure,
                     x: jittered(width * (2 * column + 1) / (2 * columns)),
                     y: jittered(height * (2 * row + 1) / (2 * rows)),
                     radius,
-                    rotation: rotation(draw(rng, -40, 40)),
+                    rotation: rotation(random_in(rng, -40, 40)),
                     colors: PlacedFigure::colors(figure, rng),
                 })
             })
@@ -166,10 +170,10 @@ impl PlacedFigure {
         let (first_hue, hue_width) = (part * 1536 / parts, 1536 / parts);
         // If hues distinguish classes, use high saturation and the middle of the class's hue range.
         let (margin, min_level) = if parts > 1 { (hue_width / 4, 160) } else { (0, 40) };
-        let hue = first_hue + draw(rng, margin, hue_width - 1 - margin);
-        let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
-        let pair = [bright, dark].map(|level| color(hue, draw(rng, min_level, 256), level));
-        if draw(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
+        let hue = first_hue + random_in(rng, margin, hue_width - 1 - margin);
+        let (bright, dark) = (random_in(rng, 200, 245), random_in(rng, 15, 60));
+        let pair = [bright, dark].map(|level| color(hue, random_in(rng, min_level, 256), level));
+        if random_in(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
     }
 
     fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
