@@ -30,18 +30,18 @@ impl Eq for Update {}
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// In increasing order of their positions.
-    pub(crate) changes: Vec<Update>,
+    pub(crate) updates: Vec<Update>,
     /// The first position from which the order can still be recomputed.
-    pub(crate) known_from: u64,
+    pub(crate) recomputable_from: u64,
 }
 
 /// An order that can be changed from any position onward.
 pub(crate) trait UpdatableOrder: Sampler {
-    /// Returns the order with `change` added, and the position at which the change takes effect.
+    /// Returns the order with `update` added, and the position at which the change takes effect.
     /// Removes the changes of earlier calls at the same or later positions, and the changes that a
     /// mixture's schedule makes there. The result may drop data that only positions before
-    /// `keep_from` need.
-    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
+    /// `first_needed_position` need.
+    fn with_update(&self, update: Update, first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     fn history(&self) -> History;
 
@@ -54,8 +54,8 @@ pub(crate) trait UpdatableOrder: Sampler {
 }
 
 impl<O: UpdatableOrder + ?Sized> UpdatableOrder for Arc<O> {
-    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        (**self).with_update(change, keep_from)
+    fn with_update(&self, update: Update, first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        (**self).with_update(update, first_needed_position)
     }
 
     fn history(&self) -> History {
@@ -150,13 +150,18 @@ impl LiveOrder {
     }
 
     /// Replaces the values from position `from` onward. Returns the position at which the change
-    /// takes effect, and the last batch that may already have been read. `keep_from` is the start
-    /// of the epoch.
-    pub(crate) fn update(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
+    /// takes effect, and the last batch that may already have been read. `first_needed_position` is
+    /// the start of the epoch.
+    pub(crate) fn update(
+        &self,
+        from: u64,
+        values: &[f64],
+        first_needed_position: u64,
+    ) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread
         // changes the order.
-        let (order, effective_position) = self.current().with_update(Update { from, values }, keep_from)?;
+        let (order, effective_position) = self.current().with_update(Update { from, values }, first_needed_position)?;
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
         let last_batch =
@@ -184,8 +189,8 @@ impl LiveOrder {
 
     pub(crate) fn replay(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
-        for change in &history.changes {
-            order = order.with_update(change.clone(), history.known_from)?.0;
+        for update in &history.updates {
+            order = order.with_update(update.clone(), history.recomputable_from)?.0;
         }
         Ok(order)
     }

@@ -66,13 +66,13 @@ pub struct Mixture {
     positions_per_draw: u64,
     has_batch_sizes: bool,
     seed: u64,
-    changes: Arc<[Update]>,
+    updates: Arc<[Update]>,
 }
 
 /// A source of the mixture. The indices of its samples start at `first`.
 #[derive(Clone)]
 struct Component {
-    first: u64,
+    first_sample: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
     pass_len: u64,
@@ -167,7 +167,7 @@ impl Mixture {
         for (samples, proportion, order, is_ready) in sources {
             let pass_len = order.len(0);
             proportions.push(proportion);
-            components.push(Component { first, samples, order, pass_len, is_ready });
+            components.push(Component { first_sample: first, samples, order, pass_len, is_ready });
             (first, total_len) = match (first.checked_add(samples), total_len.checked_add(pass_len)) {
                 (Some(first), Some(total_len)) => (first, total_len),
                 _ => return config_error("the total number of samples overflows"),
@@ -198,7 +198,7 @@ impl Mixture {
             positions_per_draw,
             has_batch_sizes: !options.batch_sizes().is_empty(),
             seed,
-            changes: [].into(),
+            updates: [].into(),
         })
     }
 
@@ -230,9 +230,9 @@ impl Mixture {
         epoch.wrapping_mul(self.positions_per_epoch).wrapping_add(position)
     }
 
-    /// Returns the source of a draw, and the turn, which is the number of earlier draws from the
+    /// Returns the source of a draw, and the number of earlier draws from this
     /// source.
-    fn source_and_turn(&self, draw: u64) -> (usize, u64) {
+    fn source_and_prior_draws(&self, draw: u64) -> (usize, u64) {
         let (round, draw_in_round) = (draw / self.quotas.draws_per_round, draw % self.quotas.draws_per_round);
         let section = &self.quotas.sections[self.quotas.section_index(round)];
         let ticket = Permutation::new(section.draws).apply(self.round_key(round), draw_in_round);
@@ -248,14 +248,14 @@ impl Mixture {
     /// Returns the source at a position, the pass over that source, and the position in that pass.
     fn locate(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
         let run_position = self.run_position(epoch, position);
-        let (source, turn) = self.source_and_turn(run_position / self.positions_per_draw);
+        let (source, prior_draws) = self.source_and_prior_draws(run_position / self.positions_per_draw);
         let (component, samples_per_draw) = (&self.components[source], self.samples_per_draw[source]);
-        let sample = turn * samples_per_draw + run_position % self.positions_per_draw % samples_per_draw;
+        let sample = prior_draws * samples_per_draw + run_position % self.positions_per_draw % samples_per_draw;
         (component, sample / component.pass_len, sample % component.pass_len)
     }
 
     fn samples_in(&self, draw: u64) -> u64 {
-        self.samples_per_draw[self.source_and_turn(draw).0]
+        self.samples_per_draw[self.source_and_prior_draws(draw).0]
     }
 
     /// Takes time proportional to the number of draws in a round, plus the number of sections.
@@ -415,11 +415,11 @@ impl Sampler for Mixture {
             "mixture: a sampler returned sample {index}, but its source has {} samples",
             component.samples
         );
-        Occurrence { index: component.first + index, variant }
+        Occurrence { index: component.first_sample + index, variant }
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let source = self.components.partition_point(|component| component.first + component.samples <= index);
+        let source = self.components.partition_point(|component| component.first_sample + component.samples <= index);
         let Some(component) = self.components.get(source) else { return Position::Absent };
         let Some(epoch_end) =
             epoch.checked_add(1).and_then(|next_epoch| next_epoch.checked_mul(self.positions_per_epoch))
@@ -435,7 +435,7 @@ impl Sampler for Mixture {
             match self.find_in_section(
                 &self.quotas.sections[section],
                 source,
-                index - component.first,
+                index - component.first_sample,
                 (first, section_end),
             ) {
                 Position::Absent => first = section_end,
@@ -448,16 +448,16 @@ impl Sampler for Mixture {
 }
 
 impl UpdatableOrder for Mixture {
-    fn with_update(&self, change: Update, _keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        check_proportions(&self.components, &self.quotas.max_draws, &change.values, self.quotas.draws_per_round)?;
-        let (round, mut quotas) = (change.from.div_ceil(self.positions_per_round()), Quotas::clone(&self.quotas));
-        let values = change.values.clone();
+    fn with_update(&self, update: Update, _first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        check_proportions(&self.components, &self.quotas.max_draws, &update.values, self.quotas.draws_per_round)?;
+        let (round, mut quotas) = (update.from.div_ceil(self.positions_per_round()), Quotas::clone(&self.quotas));
+        let values = update.values.clone();
         quotas.set_proportions(round, &values);
-        let mut changes = self.changes.to_vec();
-        changes.retain(|earlier| earlier.from < change.from);
-        changes.push(change);
-        let (quotas, changes) = (Arc::new(quotas), changes.into());
-        let changed = Mixture { quotas, changes, ..self.clone() };
+        let mut updates = self.updates.to_vec();
+        updates.retain(|earlier| earlier.from < update.from);
+        updates.push(update);
+        let (quotas, updates) = (Arc::new(quotas), updates.into());
+        let changed = Mixture { quotas, updates, ..self.clone() };
         let [new_end, old_end] = [&changed, self].map(|mixture| mixture.quotas.total_draws());
         if new_end != old_end {
             let describe_end = |mixture: &Mixture, end: Option<u64>| match end {
@@ -474,7 +474,7 @@ impl UpdatableOrder for Mixture {
     }
 
     fn history(&self) -> History {
-        History { changes: self.changes.to_vec(), known_from: 0 }
+        History { updates: self.updates.to_vec(), recomputable_from: 0 }
     }
 
     fn positions_per_epoch(&self) -> u64 {
@@ -640,14 +640,14 @@ mod tests {
             let mut actual: Vec<_> =
                 (0..10_000).map(|p| mixture.occurrence(period, p)).map(|o| (o.index, o.variant)).collect();
             let mut expected = Vec::new();
-            for ((first, quota), ((_, _, order), turn)) in
+            for ((first, quota), ((_, _, order), prior_draws)) in
                 [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
             {
                 for _ in 0..quota {
-                    let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
+                    let (pass, place) = (*prior_draws / order.len(0), *prior_draws % order.len(0));
                     let Occurrence { index, variant } = order.occurrence(pass, place);
                     expected.push((first + index, variant));
-                    *turn += 1;
+                    *prior_draws += 1;
                 }
             }
             actual.sort_unstable();

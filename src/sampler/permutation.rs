@@ -38,9 +38,9 @@ impl Sampler for Shuffled {
         self.permutation.apply(epoch_key(self.seed, epoch), position)
     }
 
-    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
+    fn for_each(&self, epoch: u64, positions: Range<u64>, visit: &mut dyn FnMut(Occurrence)) {
         self.permutation.for_each(epoch_key(self.seed, epoch), positions, |index| {
-            take(Occurrence { index, variant: epoch });
+            visit(Occurrence { index, variant: epoch });
         });
     }
 
@@ -95,11 +95,11 @@ impl Permutation {
         })
     }
 
-    /// Applies the permutation to each of `values`, and calls `take` with the results in order.
+    /// Applies the permutation to each of `values`, and calls `visit` with the results in order.
     /// Takes less than half the time of calling [`apply`](Permutation::apply) for each value,
     /// because eight values pass through the network together, without branches on the number of
     /// passes.
-    fn for_each(&self, key: u64, values: Range<u64>, mut take: impl FnMut(u64)) {
+    fn for_each(&self, key: u64, values: Range<u64>, mut visit: impl FnMut(u64)) {
         assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         let keys: [u64; ROUNDS as usize] = array::from_fn(|round| mix(key.wrapping_add(round as u64)));
@@ -128,7 +128,7 @@ impl Permutation {
                 }
                 pending_count = next_pending_count;
             }
-            mapped[..count].iter().copied().for_each(&mut take);
+            mapped[..count].iter().copied().for_each(&mut visit);
         }
     }
 

@@ -71,8 +71,8 @@ impl<O: Sampler> Sampler for Repeat<O> {
 }
 
 impl<O: UpdatableOrder> UpdatableOrder for Repeat<O> {
-    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        let (inner, effective_position) = self.inner.with_update(change, keep_from)?;
+    fn with_update(&self, update: Update, first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective_position) = self.inner.with_update(update, first_needed_position)?;
         Ok((Arc::new(Repeat::new(self.passes, inner)), effective_position))
     }
 

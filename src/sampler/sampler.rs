@@ -48,11 +48,11 @@ pub trait Sampler: Send + Sync {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
-    /// Calls `take` with the sample at each of the `positions` in `epoch`, in order. The default
+    /// Calls `visit` with the sample at each of the `positions` in `epoch`, in order. The default
     /// implementation calls [`occurrence`](Sampler::occurrence) for each position. Implement this
     /// method if consecutive positions are cheaper to compute together.
-    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        positions.for_each(|position| take(self.occurrence(epoch, position)));
+    fn for_each(&self, epoch: u64, positions: Range<u64>, visit: &mut dyn FnMut(Occurrence)) {
+        positions.for_each(|position| visit(self.occurrence(epoch, position)));
     }
 
     /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`.
@@ -90,8 +90,8 @@ impl<O: Sampler + ?Sized> Sampler for Arc<O> {
         (**self).occurrence(epoch, position)
     }
 
-    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        (**self).for_each(epoch, positions, take);
+    fn for_each(&self, epoch: u64, positions: Range<u64>, visit: &mut dyn FnMut(Occurrence)) {
+        (**self).for_each(epoch, positions, visit);
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {

@@ -73,9 +73,9 @@ impl Schedule {
         Schedule { order, live_order: None, batched_order: None, batch_size, last_batch, rank }
     }
 
-    /// Lets the program change the order. `changes` must be the same object as the order.
-    pub(crate) fn with_live_order(mut self, changes: Option<Arc<LiveOrder>>) -> Self {
-        self.live_order = changes;
+    /// Lets the program change the order. `live_order` must be the same object as the order.
+    pub(crate) fn with_live_order(mut self, live_order: Option<Arc<LiveOrder>>) -> Self {
+        self.live_order = live_order;
         self
     }
 

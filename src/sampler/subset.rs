@@ -99,8 +99,8 @@ impl<O: Sampler> Sampler for Subset<O> {
         self.map_occurrence(self.inner.occurrence(epoch, position))
     }
 
-    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        self.inner.for_each(epoch, positions, &mut |occurrence| take(self.map_occurrence(occurrence)));
+    fn for_each(&self, epoch: u64, positions: Range<u64>, visit: &mut dyn FnMut(Occurrence)) {
+        self.inner.for_each(epoch, positions, &mut |occurrence| visit(self.map_occurrence(occurrence)));
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -125,8 +125,8 @@ impl<O: Sampler> Sampler for Subset<O> {
 }
 
 impl<O: UpdatableOrder> UpdatableOrder for Subset<O> {
-    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        let (inner, effective_position) = self.inner.with_update(change, keep_from)?;
+    fn with_update(&self, update: Update, first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective_position) = self.inner.with_update(update, first_needed_position)?;
         let (indices, copy_numbers) = (self.indices.clone(), self.copy_numbers.clone());
         Ok((Arc::new(Subset { inner, indices, copy_numbers, positions: OnceLock::new() }), effective_position))
     }

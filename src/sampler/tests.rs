@@ -177,9 +177,9 @@ fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (e
 }
 
 fn saved_history(order: &dyn UpdatableOrder) -> History {
-    let History { changes, known_from } = order.history();
-    let text = serde_json::to_string(&changes).unwrap();
-    History { changes: serde_json::from_str(&text).unwrap(), known_from }
+    let History { updates, recomputable_from } = order.history();
+    let text = serde_json::to_string(&updates).unwrap();
+    History { updates: serde_json::from_str(&text).unwrap(), recomputable_from }
 }
 
 /// A random mixture: its naive list, its options, and how its epochs are divided into batches.
@@ -269,10 +269,10 @@ fn compare_mixture(random: &mut Random) -> usize {
         }
     };
     let total = naive.lens.iter().sum();
-    let changes = LiveOrder::new(UpdateKind::Proportions, Arc::new(mixture), total, None);
+    let updates = LiveOrder::new(UpdateKind::Proportions, Arc::new(mixture), total, None);
     for _ in 0..random.below(4) {
         let (from, proportions) = (random.below(3 * epoch + 100), random.proportions(naive.lens.len()));
-        match changes.update(from, &proportions, 0) {
+        match updates.update(from, &proportions, 0) {
             Ok(_) => naive.call(from, proportions),
             Err(e) if is_too_short(&e, &naive) => {}
             Err(e) => assert!(e.to_string().contains("the run would end") && !naive.single_pass.is_empty(), "{e}"),
@@ -282,7 +282,7 @@ fn compare_mixture(random: &mut Random) -> usize {
     let per_epoch = (epoch / unit) as usize;
     let list = naive.list(3 * per_epoch);
     let has_own_sizes = naive.samples_per_draw.iter().any(|other| *other != unit);
-    let (resumed, changed) = (changes.replay(&saved_history(&*changes.current())).unwrap(), changes.current());
+    let (resumed, changed) = (updates.replay(&saved_history(&*updates.current())).unwrap(), updates.current());
     for number in 0..3 {
         let (start, len) = (number as usize * per_epoch, list.len());
         let draws = &list[start.min(len)..(start + per_epoch).min(len)];
@@ -343,20 +343,20 @@ fn compare_weights(random: &mut Random) -> usize {
     let first = weights();
     let mut tables = vec![(0, order(&first))];
     let (changed, new_weights) = (order(&first), [weights(), weights(), weights()]);
-    let changes = LiveOrder::new(UpdateKind::Weights, changed, samples, subset.clone().map(Arc::from));
+    let updates = LiveOrder::new(UpdateKind::Weights, changed, samples, subset.clone().map(Arc::from));
     let epoch = drawn_samples.len() as u64 * passes;
-    let mut keep_from = 0;
+    let mut first_needed_position = 0;
     for new in &new_weights[..random.below(4) as usize] {
-        let from = keep_from + random.below(2 * epoch);
-        keep_from = from / epoch * epoch;
-        changes.update(from, new, keep_from).unwrap();
+        let from = first_needed_position + random.below(2 * epoch);
+        first_needed_position = from / epoch * epoch;
+        updates.update(from, new, first_needed_position).unwrap();
         tables.retain(|table| table.0 < from);
         tables.push((from, order(new)));
     }
-    let changed = changes.current();
-    let history = saved_history(&*changes.current());
-    let resumed = changes.replay(&history).unwrap();
-    for number in keep_from / epoch..keep_from / epoch + 2 {
+    let changed = updates.current();
+    let history = saved_history(&*updates.current());
+    let resumed = updates.replay(&history).unwrap();
+    for number in first_needed_position / epoch..first_needed_position / epoch + 2 {
         let occurrence_at = |position: u64| {
             let sample = number * epoch + position;
             tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.occurrence(number, position)
@@ -399,10 +399,10 @@ fn weights_of_finished_epochs_are_forgotten_with_an_error() {
     let (changed, _) = weighted.with_update(Update { from: 25, values: vec![2.0; 10] }, 20).unwrap();
     assert!((20..30).all(|draw| changed.index(draw / 10, draw % 10) < 10), "the weights of epoch 2 are known");
     let (changed, _) = changed.with_update(Update { from: 31, values: vec![3.0; 10] }, 30).unwrap();
-    assert_eq!(changed.history().changes.len(), 2);
+    assert_eq!(changed.history().updates.len(), 2);
     let (changed, _) = changed.with_update(Update { from: 55, values: vec![4.0; 10] }, 50).unwrap();
-    let History { changes, known_from } = changed.history();
-    assert_eq!((changes.iter().map(|c| c.from).collect::<Vec<_>>(), known_from), (vec![31, 55], 50));
+    let History { updates, recomputable_from } = changed.history();
+    assert_eq!((updates.iter().map(|c| c.from).collect::<Vec<_>>(), recomputable_from), (vec![31, 55], 50));
     let e = crate::error::guarded(|| Ok(changed.index(4, 9))).unwrap_err();
     assert!(e.to_string().contains("the weights of epoch 4 are no longer known"), "{e}");
     assert!(changed.index(5, 0) < 10);

@@ -23,7 +23,7 @@ pub struct Weighted {
     /// effect.
     tables: Vec<Table>,
     /// The first position for which the weights are still stored.
-    known_from: u64,
+    recomputable_from: u64,
     draws: u64,
     seed: u64,
 }
@@ -34,7 +34,7 @@ struct Table {
     from: u64,
     cells: Arc<Vec<Cell>>,
     /// `None` for the first weights.
-    change: Option<Arc<Update>>,
+    update: Option<Arc<Update>>,
 }
 
 /// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
@@ -55,8 +55,8 @@ impl Weighted {
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         let cells = Self::build_cells(weights)?;
         let draws = cells.len() as u64;
-        let table = Table { from: 0, cells: Arc::new(cells), change: None };
-        Ok(Weighted { tables: vec![table], known_from: 0, draws, seed })
+        let table = Table { from: 0, cells: Arc::new(cells), update: None };
+        Ok(Weighted { tables: vec![table], recomputable_from: 0, draws, seed })
     }
 
     fn build_cells(weights: &[f64]) -> Result<Vec<Cell>> {
@@ -117,11 +117,11 @@ impl Weighted {
     /// Returns the alias table at a position. If the weights of this position are no longer stored,
     /// panics with an [`Error`](crate::Error) as the payload, without calling the panic hook.
     fn cells_at(&self, epoch: u64, position: u64) -> &[Cell] {
-        if let ([table], 0) = (&self.tables[..], self.known_from) {
+        if let ([table], 0) = (&self.tables[..], self.recomputable_from) {
             return &table.cells;
         }
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
-        if draw < self.known_from {
+        if draw < self.recomputable_from {
             resume_unwind(Box::new(Error::config(format!(
                 "the weights of epoch {epoch} are no longer known: after set_weights, only the weights of the epoch in \
                  progress and of later epochs are known; open the loader again with the weights of this epoch"
@@ -161,29 +161,30 @@ impl Sampler for Weighted {
 }
 
 impl UpdatableOrder for Weighted {
-    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        let (samples, from) = (self.tables[0].cells.len(), change.from);
-        if change.values.len() != samples {
-            let given = counted(change.values.len() as u64, "weight", "weights");
+    fn with_update(&self, update: Update, first_needed_position: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (samples, from) = (self.tables[0].cells.len(), update.from);
+        if update.values.len() != samples {
+            let given = counted(update.values.len() as u64, "weight", "weights");
             let expected = counted(samples as u64, "sample", "samples");
             return Err(Error::config(format!("set_weights: {given}, but {expected}")));
         }
-        let cells = Arc::new(Self::build_cells(&change.values)?);
+        let cells = Arc::new(Self::build_cells(&update.values)?);
         let mut changed = self.clone();
         changed.tables.retain(|table| table.from < from);
-        changed.tables.push(Table { from, cells, change: Some(Arc::new(change)) });
-        changed.known_from = changed.known_from.min(from);
-        let superseded_count = changed.tables.partition_point(|table| table.from <= keep_from).saturating_sub(1);
+        changed.tables.push(Table { from, cells, update: Some(Arc::new(update)) });
+        changed.recomputable_from = changed.recomputable_from.min(from);
+        let superseded_count =
+            changed.tables.partition_point(|table| table.from <= first_needed_position).saturating_sub(1);
         if superseded_count > 0 {
             changed.tables.drain(..superseded_count);
-            changed.known_from = changed.known_from.max(keep_from);
+            changed.recomputable_from = changed.recomputable_from.max(first_needed_position);
         }
         Ok((Arc::new(changed), from))
     }
 
     fn history(&self) -> History {
-        let changes = self.tables.iter().filter_map(|table| table.change.as_deref().cloned()).collect();
-        History { changes, known_from: self.known_from }
+        let updates = self.tables.iter().filter_map(|table| table.update.as_deref().cloned()).collect();
+        History { updates, recomputable_from: self.recomputable_from }
     }
 
     fn positions_per_epoch(&self) -> u64 {

@@ -189,7 +189,7 @@ impl Checkpoint {
         } else {
             (0, None)
         };
-        let History { changes: history, known_from: history_from } =
+        let History { updates: history, recomputable_from: history_from } =
             live_order.map(|c| c.history()).unwrap_or_default();
         Checkpoint {
             version: if history.is_empty() { VERSION } else { VERSION_WITH_HISTORY },
@@ -250,7 +250,7 @@ impl Checkpoint {
                 ))
             };
         };
-        let history = History { changes: history.clone(), known_from: *history_from };
+        let history = History { updates: history.clone(), recomputable_from: *history_from };
         let order = live_order.replay(&history);
         order
             .map(Some)
@@ -358,7 +358,7 @@ fn hash_order(order: &dyn Sampler, epoch: u64) -> Option<u64> {
         let positions = spaced_numbers(last, POSITIONS.min(last + 1));
         Ok(positions.fold(Hash::default(), |hash, position| hash.number(order.index(epoch, position))))
     });
-    result.ok().map(Hash::end)
+    result.ok().map(Hash::finish)
 }
 
 /// Returns `count` evenly spaced numbers from 0 to `last`.
