@@ -235,6 +235,16 @@ struct VisibleBox {
     visible_fraction: f64,
 }
 
+/// Maps annotations of one image to the output.
+#[derive(Clone, Copy)]
+struct Placement<'a> {
+    plan: &'a Plan,
+    /// Orientation of the annotations relative to the upright image.
+    frame: Frame,
+    /// Factors (x, y) that convert coordinates to pixels of the frame.
+    units: (f64, f64),
+}
+
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
@@ -353,11 +363,11 @@ impl Boxes {
     ) -> Result<usize> {
         let (name, plan) = (input.name, tile.map_or_else(|| input.image(), |tile| tile.plan));
         let sample = tile.map_or(input.sample, |tile| tile.sample);
-        let (frame, units) = self.select_visible(name, sample, plan, scratch)?;
+        let placement = self.select_visible(name, sample, plan, scratch)?;
         let pasted = input.pasted();
         match (pasted, tile) {
             (Some(pasted), Some(_)) => scratch.visible_boxes.retain(|visible_box| pasted.contains(visible_box.index)),
-            (Some(pasted), None) => self.remove_covered(name, sample, (plan, frame, units), pasted, scratch)?,
+            (Some(pasted), None) => self.remove_covered(name, sample, placement, pasted, scratch)?,
             (None, _) => {}
         }
         let cover = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
@@ -380,7 +390,7 @@ impl Boxes {
             let result = Self::write_masks(
                 name,
                 sample,
-                (plan, frame, units),
+                placement,
                 (box_count, visible_boxes, cover),
                 (segments, source_mask),
                 out,
@@ -394,7 +404,14 @@ impl Boxes {
         if let Some(points) = &self.points
             && box_count > 0
         {
-            points.read(join_name(name_buffer, name, "points"), sample, Some(box_count), 3, (frame, units), numbers)?;
+            points.read(
+                join_name(name_buffer, name, "points"),
+                sample,
+                Some(box_count),
+                3,
+                (placement.frame, placement.units),
+                numbers,
+            )?;
             let out: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
             out.fill(0.0);
             let points_of_boxes = numbers.chunks_exact(points.count * 3);
@@ -402,7 +419,7 @@ impl Boxes {
                 points.write_points(
                     points_of_boxes.clone().nth(visible_box.index).expect("one for each box"),
                     plan,
-                    frame,
+                    placement.frame,
                     out,
                 );
             });
@@ -424,17 +441,17 @@ impl Boxes {
         }
     }
 
-    fn select_visible(
+    fn select_visible<'p>(
         &self,
         name: &str,
         sample: &Sample<'_>,
-        plan: &Plan,
+        plan: &'p Plan,
         scratch: &mut Scratch,
-    ) -> Result<(Frame, (f64, f64))> {
+    ) -> Result<Placement<'p>> {
         let Scratch { corners, visible_boxes, numbers, .. } = scratch;
         corners.clear();
         visible_boxes.clear();
-        let placement = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
+        let (frame, units) = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
         for (index, corners) in corners.iter().enumerate() {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
@@ -446,7 +463,7 @@ impl Boxes {
                 });
             }
         }
-        Ok(placement)
+        Ok(Placement { plan, frame, units })
     }
 
     fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], out: &mut [u8]) {

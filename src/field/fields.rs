@@ -10,7 +10,7 @@ use super::field_type::{DecodeSettings, ImageContext};
 use super::image::{ArrayFormat, ImageField, MixScratch};
 use super::pasted::{Objects, Pasted};
 use super::per_frame::{PerFrame, clips};
-use super::split::{DecodeSpace, Split};
+use super::split::{DecodeSpace, DeviceSplit};
 use super::{AnyFieldType, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, FilledSlot, Role, Row, SampleOps, SlotPart};
 use crate::decode::{MAX_IMAGES_PER_SAMPLE, MAX_PLANNED_IMAGES, Oriented};
@@ -29,8 +29,8 @@ pub(crate) struct Fields {
     pub(crate) followed_image: Option<usize>,
     label: Option<Label>,
     patches: Option<String>,
-    pub(crate) copied_fields: Vec<Member>,
-    pub(crate) computed_fields: Vec<Member>,
+    pub(crate) copied_fields: Vec<ArrayField>,
+    pub(crate) computed_fields: Vec<ArrayField>,
 }
 
 fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
@@ -69,7 +69,7 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-pub(crate) struct Member {
+pub(crate) struct ArrayField {
     pub(crate) name: String,
     field_type: Arc<dyn FieldType>,
     first_array: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Member {
     pub(crate) bytes: usize,
 }
 
-impl Member {
+impl ArrayField {
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
@@ -129,7 +129,7 @@ impl Fields {
         label: Label,
         format: ArrayFormat,
         (augment, epoch): (&Augment, u64),
-        split: Split,
+        split: DeviceSplit,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let size = augment.at_epoch(epoch).output_size();
         let label = label.with_joining_step(augment.joining_steps().next());
@@ -174,7 +174,7 @@ impl Fields {
             } else {
                 &mut new_fields.computed_fields
             };
-            out.push(Member {
+            out.push(ArrayField {
                 name: name.clone(),
                 field_type,
                 first_array: span,
@@ -187,7 +187,7 @@ impl Fields {
         }
         if new_fields.images.is_empty() {
             let provider = new_fields
-                .members()
+                .array_fields()
                 .find(|field| field.field_type.reads_stored_image())
                 .map(|field| field.name.clone());
             new_fields.image_provider = provider;
@@ -198,7 +198,7 @@ impl Fields {
                 "{images} image fields, including views: expected at most {MAX_IMAGES_PER_SAMPLE}"
             )));
         }
-        if arrays.is_empty() && new_fields.members().next().is_none() {
+        if arrays.is_empty() && new_fields.array_fields().next().is_none() {
             return Err(Error::config("drop_field removes every field, but a batch needs at least one"));
         }
         new_fields.add_records(&mut arrays, split);
@@ -219,7 +219,7 @@ impl Fields {
         arrays: &mut Vec<(Field, Role)>,
         format: ArrayFormat,
         (augment, epoch): (&Augment, u64),
-        split: Split,
+        split: DeviceSplit,
     ) -> Result<()> {
         check_clip(name, &image, augment)?;
         if let Some(view) = image.own_augment() {
@@ -246,7 +246,7 @@ impl Fields {
         Ok(())
     }
 
-    fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
+    fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: DeviceSplit) {
         let unnamed_field = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.has_records) {
             image.records_span = Some(arrays.len());
@@ -272,7 +272,7 @@ impl Fields {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
         // Text fields have no arrays.
-        let texts = self.members().filter(|member| member.array_count == 0).map(|member| &member.name);
+        let texts = self.array_fields().filter(|member| member.array_count == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = duplicate.map(|(_, (field, _))| &field.name).or(text) {
             return Err(Error::config(format!("duplicate field {name:?}: use a different name for one of the two")));
@@ -283,7 +283,7 @@ impl Fields {
     /// Checks that the fields and the augmentation are compatible. Set `moves_pixels` if custom
     /// transforms may move pixels.
     pub(crate) fn check(&self, augment: &Augment, moves_pixels: bool) -> Result<()> {
-        if let Some(Member { name, .. }) = self.members().find(|field| field.field_type.follows_image()) {
+        if let Some(ArrayField { name, .. }) = self.array_fields().find(|field| field.field_type.follows_image()) {
             if self.followed_image.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but the loader has only views of it, and each view has a different crop: \
@@ -343,8 +343,8 @@ impl Fields {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
         if augment.needs_boxes()
-            && let Some(Member { name, .. }) =
-                self.members().find(|field| field.frames.is_some() && field.field_type.boxes().is_some())
+            && let Some(ArrayField { name, .. }) =
+                self.array_fields().find(|field| field.frames.is_some() && field.field_type.boxes().is_some())
         {
             return Err(Error::config(format!(
                 "augment: iou_crop needs the boxes of one image, but field {name:?} has boxes for each frame: remove \
@@ -378,8 +378,9 @@ impl Fields {
             "mosaic" => field_type.supports_mosaic(),
             _ => !matches!(field_type.paste_role(), PasteRole::Unsupported),
         };
-        let is_incompatible = |field: &&Member| field.field_type.follows_image() && !supports_step(&*field.field_type);
-        if let Some(Member { name, .. }) = self.members().find(is_incompatible) {
+        let is_incompatible =
+            |field: &&ArrayField| field.field_type.follows_image() && !supports_step(&*field.field_type);
+        if let Some(ArrayField { name, .. }) = self.array_fields().find(is_incompatible) {
             return Err(Error::config(format!(
                 "field {name:?} is transformed with a single image, but {step} combines several: remove Augment::{step} \
                  or the field"
@@ -396,7 +397,7 @@ impl Fields {
     }
 
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
-        self.members().filter_map(|field| match field.field_type.paste_role() {
+        self.array_fields().filter_map(|field| match field.field_type.paste_role() {
             PasteRole::Source(objects) => Some((&*field.name, objects)),
             _ => None,
         })
@@ -415,12 +416,12 @@ impl Fields {
 
     pub(crate) fn blank(&self, full: &mut FilledSlot, index: usize) {
         self.images.iter().for_each(|field| field.blank(full, index));
-        self.members().for_each(|field| field.blank(full, index));
+        self.array_fields().for_each(|field| field.blank(full, index));
     }
 
     /// Returns the loader's only field if it is cheap to write and reads the sample's field `name`,
     /// as the fast path for stored numbers requires.
-    pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
+    pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&ArrayField> {
         let [field] = &self.copied_fields[..] else { return None };
         let has_others = !self.images.is_empty()
             || self.image_provider.is_some()
@@ -431,12 +432,12 @@ impl Fields {
         (!has_others && is_read()).then_some(field)
     }
 
-    fn members(&self) -> impl Iterator<Item = &Member> {
+    fn array_fields(&self) -> impl Iterator<Item = &ArrayField> {
         self.copied_fields.iter().chain(&self.computed_fields)
     }
 
     fn box_fields(&self) -> impl Iterator<Item = (&str, BoxReader)> {
-        self.members().filter_map(|field| Some((&*field.name, field.field_type.boxes()?)))
+        self.array_fields().filter_map(|field| Some((&*field.name, field.field_type.boxes()?)))
     }
 
     pub(crate) fn read_boxes(&self, sample: &Sample<'_>, image: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use warpfeed_sources::format::is_image_field;
 
-use super::split::Split;
+use super::split::DeviceSplit;
 use super::{FieldType, FieldWriter, Input, RowMut};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
@@ -245,7 +245,7 @@ pub(crate) struct ImageField {
     pub(super) records_span: Option<usize>,
     /// Span with the records for decoding on a device, one per frame of a clip.
     pub(super) decoding_span: Option<usize>,
-    pub(super) split: Split,
+    pub(super) split: DeviceSplit,
     pub(super) is_gray: bool,
     pub(super) writer: BatchWriter,
 }

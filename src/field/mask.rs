@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::encoded::{Encoded, Encoding};
-use super::sampler::{Integer, Plane, Sampler};
+use super::mask_sampler::{Integer, MaskSampler, Plane};
 use super::values::{StoredValues, ValueMap};
 use super::{FieldType, Input, PasteRole, RowMut};
 use crate::batch::{Dtype, Field};
@@ -302,7 +302,7 @@ impl Mask {
     }
 
     /// Returns whether an image decoder reads the mask. PNG and NumPy arrays are read row by row by
-    /// [`Sampler`] instead, unless pixels are read by color.
+    /// [`MaskSampler`] instead, unless pixels are read by color.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let is_other_format = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (is_other_format && field.encoding != Encoding::Typed)
@@ -329,7 +329,7 @@ impl Mask {
         out: &mut [u8],
     ) -> Result<()> {
         thread_local! {
-            static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
+            static SAMPLER: RefCell<(MaskSampler, PngScratch)> = RefCell::default();
         }
         let ((min, max), ignore) = (self.range(), self.ignore);
         let mapping = StoredValues::for_mask(sample, field.name, &self.map, ignore)?;

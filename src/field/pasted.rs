@@ -18,7 +18,7 @@ pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores the indices of their boxes and their pixels in
     /// `pasted`. `name` is the name of the field, and `plan` is the plan of the sample's image.
     /// `rng_and_margin` contains the random number generator of the sample into which the objects
-    /// are pasted, and the number of pixels by which to widen the pasted area.
+    /// are pasted, and the number of pixels by which to dilate the pasted area.
     fn select(
         &self,
         name: &str,
@@ -91,14 +91,14 @@ impl Pasted {
         self.covered.iter_mut().zip(mask).for_each(|(to, from)| *to |= from);
     }
 
-    pub(super) fn widen(&mut self, margin: u32, output: Size) {
+    pub(super) fn dilate(&mut self, margin: u32, output: Size) {
         let (width, height, margin) = (output.width as usize, output.height as usize, margin as usize);
         if margin == 0 || self.box_indices.is_empty() {
             return;
         }
-        (0..height).for_each(|row| widen(&mut self.covered, (row * width, 1, width), margin));
+        (0..height).for_each(|row| dilate(&mut self.covered, (row * width, 1, width), margin));
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
-        (0..width).for_each(|column| widen(&mut self.covered, (column, width, height), margin));
+        (0..width).for_each(|column| dilate(&mut self.covered, (column, width, height), margin));
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
@@ -150,7 +150,7 @@ impl Pasted {
 /// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `start` is the index of
 /// the first value in `plane`, `step` is the distance between adjacent values, and `length` is the
 /// number of values.
-fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
+fn dilate(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut dilated_end = 0;
     for index in 0..length {
         let value = &mut plane[start + index * step];
@@ -189,7 +189,7 @@ mod tests {
             pasted.clear(output);
             pasted.choose_objects(0..1, &Rng::new(0, 0, 0));
             pasted.add_mask(&mask);
-            pasted.widen(margin, output);
+            pasted.dilate(margin, output);
             let [width, height] = [output.width, output.height].map(i64::from);
             let near = |x: i64, y: i64| {
                 (0..height).any(|v| {

@@ -29,7 +29,7 @@ const MAX_CROSSINGS: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    items: Vec<Item>,
+    segments: Vec<Segment>,
     /// End of each polygon in `points`.
     polygon_ends: Vec<usize>,
     /// Alternating x and y coordinates of all polygons.
@@ -85,7 +85,7 @@ impl Crossings {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Item {
+enum Segment {
     None,
     /// The index of the first polygon in `polygon_ends`, and the number of polygons.
     Polygons(usize, usize),
@@ -100,18 +100,19 @@ impl Segments {
         let Value::Lists(outlines) = value else { return self.parse(value.as_bytes()) };
         self.clear();
         for outline in outlines.iter() {
-            let polygon = if outline.len() == 0 { Item::None } else { Item::Polygons(self.polygon_ends.len(), 1) };
-            self.items.push(polygon);
+            let polygon =
+                if outline.len() == 0 { Segment::None } else { Segment::Polygons(self.polygon_ends.len(), 1) };
+            self.segments.push(polygon);
             if outline.len() > 0 {
                 self.points.extend(outline);
                 self.polygon_ends.push(self.points.len());
             }
         }
-        Ok(self.items.len())
+        Ok(self.segments.len())
     }
 
     fn clear(&mut self) {
-        self.items.clear();
+        self.segments.clear();
         self.polygon_ends.clear();
         self.points.clear();
         self.runs.clear();
@@ -122,11 +123,11 @@ impl Segments {
         let mut reader = serde_json::Deserializer::from_slice(json);
         let result = List(self).deserialize(&mut reader).and_then(|()| reader.end());
         result.map_err(|e| Error::in_source(format!("segmentations: {e}")))?;
-        Ok(self.items.len())
+        Ok(self.segments.len())
     }
 
     pub(crate) fn has(&self, index: usize) -> bool {
-        !matches!(self.items.get(index), None | Some(Item::None))
+        !matches!(self.segments.get(index), None | Some(Segment::None))
     }
 
     /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel, **column by
@@ -141,9 +142,9 @@ impl Segments {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
         resize(mask, width * height, 0);
-        match *self.items.get(index).unwrap_or(&Item::None) {
-            Item::None => Err(Error::in_source(format!("segmentation {index} is missing"))),
-            Item::Polygons(first, count) => {
+        match *self.segments.get(index).unwrap_or(&Segment::None) {
+            Segment::None => Err(Error::in_source(format!("segmentation {index} is missing"))),
+            Segment::Polygons(first, count) => {
                 self.crossings.begin(mask.len());
                 for polygon in first..first + count {
                     let start = if polygon == 0 { 0 } else { self.polygon_ends[polygon - 1] };
@@ -155,7 +156,7 @@ impl Segments {
                 }
                 Ok(())
             }
-            Item::Runs([coded_height, coded_width], first, end) => {
+            Segment::Runs([coded_height, coded_width], first, end) => {
                 if (coded_height, coded_width) != (height as u64, width as u64) {
                     return Err(Error::in_source(format!(
                         "segmentation {index}: the run lengths are for {coded_width}x{coded_height} pixels, but the image has \
@@ -296,7 +297,7 @@ impl<'de> Visitor<'de> for Segmentation<'_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        self.0.items.push(Item::None);
+        self.0.segments.push(Segment::None);
         Ok(())
     }
 
@@ -305,7 +306,7 @@ impl<'de> Visitor<'de> for Segmentation<'_> {
         while polygons.next_element_seed(Numbers(&mut self.0.points))?.is_some() {
             self.0.polygon_ends.push(self.0.points.len());
         }
-        self.0.items.push(Item::Polygons(first, self.0.polygon_ends.len() - first));
+        self.0.segments.push(Segment::Polygons(first, self.0.polygon_ends.len() - first));
         Ok(())
     }
 
@@ -325,7 +326,7 @@ impl<'de> Visitor<'de> for Segmentation<'_> {
             }
         }
         let size = size.filter(|_| counts).ok_or_else(|| de::Error::custom("run lengths need size and counts"))?;
-        self.0.items.push(Item::Runs(size, first, self.0.runs.len()));
+        self.0.segments.push(Segment::Runs(size, first, self.0.runs.len()));
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! [`Split`] determines which steps of an image run on a device.
+//! [`DeviceSplit`] determines which steps of an image run on a device.
 
 use crate::transform::Augment;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Split {
+pub(crate) struct DeviceSplit {
     /// Whether a device normalizes, casts, transposes and mixes the images.
     pub(crate) on_device: bool,
     /// Space in a batch for images that the device decodes, if it decodes any.
@@ -18,13 +18,13 @@ pub(crate) struct Split {
     pub(crate) has_records: bool,
 }
 
-impl Split {
+impl DeviceSplit {
     /// Returns a split in which the host runs all steps. If images are mixed, they are converted
     /// only when the batch is full. Until then, records store the effects on values, such as random
     /// erasing.
     pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
         let has_records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
-        Split { on_device: false, decode: None, retouches: false, has_records }
+        DeviceSplit { on_device: false, decode: None, retouches: false, has_records }
     }
 
     pub(crate) fn changes_values(&self) -> bool {

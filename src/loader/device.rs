@@ -9,7 +9,7 @@ use crate::batch::{BatchWriter, Dtype, FreeSlot, Layout, Normalize, Schema, Sche
 use crate::device::{ConsumerBatch, DeviceBatch, Gpu, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{AnyFieldType, ArrayFormat, DecodeSpace, FieldWriter, Split};
+use crate::field::{AnyFieldType, ArrayFormat, DecodeSpace, DeviceSplit, FieldWriter};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
@@ -89,7 +89,7 @@ impl Loader {
 
     /// Decides which steps run on the device. Logs a warning if a step or the interpolation
     /// prevents the device from decoding images.
-    fn split_for(&self, field_types: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
+    fn split_for(&self, field_types: &[(String, AnyFieldType)], dtype: Dtype) -> Result<DeviceSplit> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let dataset_augments = self.dataset_augments()?;
         let should_decode = decode_on.unwrap_or_default() != DecodeOn::Cpu;
@@ -125,7 +125,7 @@ impl Loader {
             1
         };
         let image_count = max_requests * encoded_images(images());
-        Ok(Split {
+        Ok(DeviceSplit {
             on_device: true,
             decode: can_decode.then_some(DecodeSpace {
                 images: image_count,

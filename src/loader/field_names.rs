@@ -4,7 +4,7 @@ use warpfeed_sources::format::is_image_field;
 
 use crate::error::{Error, Result};
 use crate::field::{AnyFieldType, FieldWriter};
-use crate::source::{Source, are_one};
+use crate::source::{Source, are_same_field};
 
 /// Suffixes of field names that specify the encoding of the field.
 const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
@@ -34,7 +34,7 @@ pub(super) fn check_names(field_types: &[(String, AnyFieldType)], source: &dyn S
         for required in kind.required_fields(field) {
             // The name of an encoded image's field depends on the format of each image.
             let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);
-            if is_image_field(extension) || fields.iter().any(|name| are_one(name, &required)) {
+            if is_image_field(extension) || fields.iter().any(|name| are_same_field(name, &required)) {
                 continue;
             }
             let mut stems: Vec<&str> = fields.iter().map(|name| stem(name)).collect();

@@ -14,8 +14,8 @@ pub(super) enum Input {
 }
 
 impl From<Dataset> for Input {
-    fn from(data: Dataset) -> Self {
-        match data {
+    fn from(dataset: Dataset) -> Self {
+        match dataset {
             Dataset::Path(path) => Input::Path(path),
             Dataset::Source(source) => Input::Source(source),
         }

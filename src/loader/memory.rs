@@ -77,8 +77,8 @@ impl MemoryBound {
         }
     }
 
-    pub(super) fn plan_scratch(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
-        let Demand { schemas, prefetch, scratch, .. } = *demand;
+    pub(super) fn plan_scratch(self, demand: &MemoryDemand<'_>) -> Result<ScratchPlan> {
+        let MemoryDemand { schemas, prefetch, scratch, .. } = *demand;
         let Some(required_bytes) =
             self.required_bytes(demand, schemas, prefetch.max).filter(|required_bytes| *required_bytes <= self.bytes())
         else {
@@ -92,7 +92,7 @@ impl MemoryBound {
 
     /// Returns the minimum memory for these schemas and this prefetch depth in bytes, or `None` on
     /// overflow. Without a limit, this excludes device memory.
-    fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
+    fn required_bytes(self, demand: &MemoryDemand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
         let scratch_bytes = demand.scratch.min_bytes();
@@ -102,8 +102,8 @@ impl MemoryBound {
 
     /// Returns an error that lists the parts of the required memory, the limit, and option values
     /// that would fit.
-    fn refusal_error(self, demand: &Demand<'_>) -> Error {
-        let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
+    fn refusal_error(self, demand: &MemoryDemand<'_>) -> Error {
+        let MemoryDemand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (prefetch_depth, batch_size, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let slot_bytes = slots.checked_mul(schemas.bytes());
         // Show exact byte counts if the required memory and the limit round to the same text.
@@ -172,7 +172,7 @@ impl MemoryBound {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Demand<'a> {
+pub(super) struct MemoryDemand<'a> {
     pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
@@ -325,7 +325,7 @@ mod tests {
             for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
                 let prefetch =
                     bound.automatic_prefetch(max_slots_bytes(false, false), &schemas, &scratch, device_bytes);
-                let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
+                let demand = MemoryDemand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
                 assert_eq!(bound.plan_scratch(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::cores::DecodedOnGpu;
 use super::fields::check_images;
 use super::images::ImageOptions;
-use super::memory::{Demand, MemoryBound, host_memory, max_slots_bytes};
+use super::memory::{MemoryBound, MemoryDemand, host_memory, max_slots_bytes};
 use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, FreeSlot, HostBatch, Role, Schemas};
@@ -22,7 +22,7 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, counted, guarded};
-use crate::field::{AnyFieldType, ArrayFormat, Fields, Pasted, Split};
+use crate::field::{AnyFieldType, ArrayFormat, DeviceSplit, Fields, Pasted};
 use crate::recipe::{Augments, DamageLog, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
@@ -56,7 +56,7 @@ impl Loader {
         let field_types = self.fields()?;
         let loader = self.with_classes()?;
         let ImageOptions { layout, pinned, .. } = loader.images;
-        let (format, split) = (loader.images.format(layout)?, Split::host(&loader.dataset_augments()?));
+        let (format, split) = (loader.images.format(layout)?, DeviceSplit::host(&loader.dataset_augments()?));
         let mut config = loader.open(field_types, format, split, |_, _| 0)?;
         let (memory, reclaimer) =
             host_memory(config.schemas.bytes(), config.shared.memory.slots, pinned, config.shared.schedule.rank())?;
@@ -97,7 +97,7 @@ impl Loader {
         self,
         field_types: Vec<(String, AnyFieldType)>,
         format: ArrayFormat,
-        split: Split,
+        split: DeviceSplit,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<EngineConfig> {
         let open_loader = CheckedLoader::new(self, field_types, format, split)?.open()?;
@@ -109,7 +109,7 @@ impl Loader {
 struct CheckedLoader {
     loader: Loader,
     format: ArrayFormat,
-    split: Split,
+    split: DeviceSplit,
     rank: Rank,
     global_batch: u64,
     field_types: Vec<(String, AnyFieldType)>,
@@ -128,7 +128,7 @@ impl CheckedLoader {
         loader: Loader,
         field_types: Vec<(String, AnyFieldType)>,
         format: ArrayFormat,
-        split: Split,
+        split: DeviceSplit,
     ) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
         let ImageOptions { decode_share, local_world_size, .. } = &loader.images;
@@ -315,7 +315,7 @@ impl OpenLoader {
             }
             depth => Bounds::exactly(depth),
         };
-        let scratch = bound.plan_scratch(&Demand { schemas, prefetch, scratch, device_bytes })?;
+        let scratch = bound.plan_scratch(&MemoryDemand { schemas, prefetch, scratch, device_bytes })?;
         Ok(MemoryDivision { prefetch, scratch })
     }
 
@@ -496,7 +496,8 @@ mod tests {
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
-        let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
+        let (format, split) =
+            (loader.images.format(Layout::Nhwc).unwrap(), DeviceSplit::host([&loader.images.augment]));
         let field_types = loader.fields().unwrap();
         let config = loader.open(field_types, format, split, |_, _| 0).unwrap();
         let arrays = config.schemas.variant(0).spans.iter().map(|span| {
@@ -562,7 +563,8 @@ mod tests {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader =
             Loader::source(CountingSource(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
-        let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
+        let (format, split) =
+            (loader.images.format(Layout::Nhwc).unwrap(), DeviceSplit::host([&loader.images.augment]));
         let field_types = loader.fields().unwrap();
         let config = loader.open(field_types, format, split, |_, _| 0).unwrap();
         let slot = |_| FreeSlot::new(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());

@@ -8,7 +8,7 @@ use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_s
 
 use super::writer::{DatasetWriter, WriteOptions, Written, exists_error, lock_target, no_samples_error, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
-use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
+use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_exists, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
 /// Number of digits of a key. Keys are padded with zeros, so that they are sorted numerically.
@@ -20,7 +20,7 @@ const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 const COMMIT_BYTES: usize = 32 << 20;
 
 /// Initial size of the map in bytes. The size is doubled when the map is full.
-const FIRST_MAP_BYTES: usize = 64 << 20;
+const INITIAL_MAP_BYTES: usize = 64 << 20;
 
 /// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.
 ///
@@ -78,7 +78,7 @@ impl LmdbWriter {
         // and flushing the data to the disk once, at the end, is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let result =
-            lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP_BYTES).open(&folder).and_then(|env| {
+            lmdb::Environment::new().set_flags(flags).set_map_size(INITIAL_MAP_BYTES).open(&folder).and_then(|env| {
                 let database = env.create_db(None, DatabaseFlags::empty())?;
                 Ok((env, database))
             });
@@ -89,7 +89,7 @@ impl LmdbWriter {
         Ok(LmdbWriter {
             environment: Some(environment),
             database,
-            map_size: FIRST_MAP_BYTES,
+            map_size: INITIAL_MAP_BYTES,
             target,
             folder,
             options: options.clone(),
@@ -162,7 +162,7 @@ impl LmdbWriter {
         if self.target.exists() {
             // Replace the data file atomically, and remove its old lock file. Processes that have
             // opened both files can still use them.
-            remove_if_there(&self.target.join("lock.mdb"))?;
+            remove_if_exists(&self.target.join("lock.mdb"))?;
             let old_data_path = self.target.join("data.mdb");
             fs::rename(&data_path, &old_data_path).map_err(|e| Error::io(&old_data_path, &e))?;
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;

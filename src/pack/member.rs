@@ -19,7 +19,7 @@ pub(super) fn append_sample(sample: &Sample<'_>, previous_stem: &str, out: &mut 
     if sample.fields().is_empty() && label.is_none() {
         return Err(Error::in_source("the sample has no fields and no label, so it cannot be stored in a tar file"));
     }
-    let mut stem = stem(sample.key());
+    let mut stem = make_stem(sample.key());
     if stem == previous_stem {
         stem.push('~');
     }
@@ -31,10 +31,10 @@ pub(super) fn append_sample(sample: &Sample<'_>, previous_stem: &str, out: &mut 
                 "field name {name:?} is not a valid file extension: expected lower case, without \"/\""
             )));
         }
-        append(out, &format!("{stem}.{name}"), key, &value.encoded(name))?;
+        append_member(out, &format!("{stem}.{name}"), key, &value.encoded(name))?;
     }
     if let Some(label) = label {
-        append(out, &format!("{stem}.cls"), key, label.to_string().as_bytes())?;
+        append_member(out, &format!("{stem}.cls"), key, label.to_string().as_bytes())?;
     }
     Ok(stem)
 }
@@ -44,14 +44,14 @@ pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
         let names = serde_json::to_vec(names).expect("text is JSON");
-        append(&mut member, CLASSES_MEMBER, None, &names)?;
+        append_member(&mut member, CLASSES_MEMBER, None, &names)?;
     }
     Ok(member)
 }
 
 /// Returns the path of the files for `key`, without the extension. The path is `key` itself, unless
 /// readers would misinterpret this key, or would write the files outside the folder.
-fn stem(key: &str) -> String {
+fn make_stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let safe_component =
         |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -66,7 +66,7 @@ fn stem(key: &str) -> String {
 }
 
 /// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks.
-fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
+fn append_member(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
     reserve(out, data.len() + 4 * BLOCK_BYTES)?;
     let size = data.len() as u64;
     let split = split_path(path);
@@ -81,7 +81,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         records += &pax_record(KEY_RECORD, key);
     }
     if !records.is_empty() {
-        out.extend_from_slice(&header("", "./PaxHeaders/x", records.len() as u64, b'x'));
+        out.extend_from_slice(&build_header("", "./PaxHeaders/x", records.len() as u64, b'x'));
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
     }
@@ -90,7 +90,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
     });
-    out.extend_from_slice(&header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
+    out.extend_from_slice(&build_header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
     out.extend_from_slice(data);
     out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
     Ok(())
@@ -122,7 +122,7 @@ fn pax_record(keyword: &str, value: &str) -> String {
 
 /// Returns a ustar header (POSIX.1-1988). The prefix, the name and the size must fit into their
 /// fields.
-fn header(prefix: &str, name: &str, size: u64, type_flag: u8) -> [u8; BLOCK_BYTES] {
+fn build_header(prefix: &str, name: &str, size: u64, type_flag: u8) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
     write(0, name.as_bytes());

@@ -16,7 +16,7 @@ use super::sample_image::SampleImage;
 use crate::batch::{BatchHeader, FilledSlot, Role, Row, SlotPart};
 use crate::decode::{self, AnnotationFrame, CacheLookup, Codecs, DecodedCache, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
-use crate::field::{DecodeSettings, Fields, Image, ImageContext, ImageField, Member, MixScratch, Pasted, Tile};
+use crate::field::{ArrayField, DecodeSettings, Fields, Image, ImageContext, ImageField, MixScratch, Pasted, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Frames, Sample, Source};
 use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES, Transform};
@@ -375,14 +375,15 @@ impl Recipe {
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
-            let memory = |field: &Member| field.scratch_bytes(sample, context, self.rng(entry), self.decode_settings());
+            let memory =
+                |field: &ArrayField| field.scratch_bytes(sample, context, self.rng(entry), self.decode_settings());
             Ok(self.any_fields().computed_fields.iter().map(memory).max().unwrap_or(0))
         })
     }
 
     pub(crate) fn write(
         &self,
-        field: &Member,
+        field: &ArrayField,
         sample: &Sample<'_>,
         context: ImageContext<'_>,
         part: &mut SlotPart,

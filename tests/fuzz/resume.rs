@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Loader;
 use crate::engine::{Checkpoint, EngineConfig, Shared};
-use crate::field::Split;
+use crate::field::DeviceSplit;
 use crate::fuzz::{self, Random};
 use crate::sampler::Sampler;
 use crate::source::{Memory, OwnedSample, Source};
@@ -96,7 +96,7 @@ fn saved() -> Vec<Saved> {
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
         let written = loader.images.format(Layout::Nhwc).expect("valid options");
-        let split = Split::host([&loader.images.augment]);
+        let split = DeviceSplit::host([&loader.images.augment]);
         let kinds = loader.fields().expect("valid options");
         let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("valid options");
         let state = loader.clone().host().expect("valid options").checkpoint();

@@ -1,7 +1,6 @@
 //! Draws the masks of [`Boxes`], which also define the pixels that copy-paste pastes.
 
-use super::{Boxes, SCRATCH, Scratch, VisibleBox, join_name};
-use crate::decode::Frame;
+use super::{Boxes, Placement, SCRATCH, Scratch, VisibleBox, join_name};
 use crate::error::{Result, resize};
 use crate::field::encoded;
 use crate::field::pasted::{Objects, Pasted};
@@ -14,7 +13,7 @@ impl Boxes {
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
-        placement: (&Plan, Frame, (f64, f64)),
+        placement: Placement<'_>,
         (box_count, visible_boxes, cover): (usize, &[VisibleBox], Option<&Pasted>),
         (segments, source_mask): (&mut Segments, &mut Vec<u8>),
         out: &mut [u8],
@@ -22,7 +21,7 @@ impl Boxes {
         if box_count == 0 {
             return Ok(());
         }
-        let plan = placement.0;
+        let plan = placement.plan;
         let field = read_masks(name, sample, box_count, segments)?;
         for (out, visible_box) in out.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
             draw_mask(&field, visible_box.index, placement, (segments, source_mask), out)?;
@@ -37,7 +36,7 @@ impl Boxes {
         &self,
         name: &str,
         sample: &Sample<'_>,
-        placement: (&Plan, Frame, (f64, f64)),
+        placement: Placement<'_>,
         pasted: &Pasted,
         scratch: &mut Scratch,
     ) -> Result<()> {
@@ -45,7 +44,7 @@ impl Boxes {
         if visible_boxes.is_empty() || pasted.len() == 0 {
             return Ok(());
         }
-        let plan = placement.0;
+        let plan = placement.plan;
         let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
         resize(output_mask, plan.output.area() as usize, 0);
         let mut position = 0;
@@ -89,7 +88,7 @@ impl Objects for Boxes {
     ) -> Result<()> {
         pasted.clear(plan.output);
         SCRATCH.with_borrow_mut(|scratch| {
-            let (frame, units) = self.select_visible(name, sample, plan, scratch)?;
+            let placement = self.select_visible(name, sample, plan, scratch)?;
             let Scratch { corners, visible_boxes, name: name_buffer, segments, source_mask, output_mask, .. } = scratch;
             if visible_boxes.is_empty() {
                 return Ok(());
@@ -98,16 +97,10 @@ impl Objects for Boxes {
             let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
             resize(output_mask, plan.output.area() as usize, 0);
             for position in 0..pasted.len() {
-                draw_mask(
-                    &field,
-                    pasted.box_index(position),
-                    (plan, frame, units),
-                    (segments, source_mask),
-                    output_mask,
-                )?;
+                draw_mask(&field, pasted.box_index(position), placement, (segments, source_mask), output_mask)?;
                 pasted.add_mask(output_mask);
             }
-            pasted.widen(margin, plan.output);
+            pasted.dilate(margin, plan.output);
             Ok(())
         })
     }
@@ -131,7 +124,7 @@ fn read_masks<'a>(
 fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,
-    (plan, frame, units): (&Plan, Frame, (f64, f64)),
+    Placement { plan, frame, units }: Placement<'_>,
     (segments, source_mask): (&mut Segments, &mut Vec<u8>),
     out: &mut [u8],
 ) -> Result<()> {

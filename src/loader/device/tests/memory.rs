@@ -16,7 +16,7 @@ fn noise() -> Vec<u8> {
 fn open(loader: Loader) -> EngineConfig {
     let host = loader.images.format(Layout::Nhwc).unwrap();
     let space = DecodeSpace { images: 1, bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
-    let split = Split { on_device: true, decode: Some(space), retouches: false, has_records: false };
+    let split = DeviceSplit { on_device: true, decode: Some(space), retouches: false, has_records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
 

@@ -39,7 +39,10 @@ fn options_decide_which_steps_run_on_the_device() {
         split(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))
     );
-    let host = Split::host([&Augment::train(32)]);
+    let host = DeviceSplit::host([&Augment::train(32)]);
     assert!(!host.on_device && !host.changes_values() && host.decode.is_none() && !host.retouches && !host.has_records);
-    assert!(Split::host([&erase().mix(Mix::mixup(0.2))]).has_records, "mixing comes before the effects on values");
+    assert!(
+        DeviceSplit::host([&erase().mix(Mix::mixup(0.2))]).has_records,
+        "mixing comes before the effects on values"
+    );
 }

@@ -107,7 +107,7 @@ fn workers_convert_video_frames_that_do_not_fit() {
     let host = loader.images.format(Layout::Nhwc).unwrap();
     for (frames, expected) in [(3, 3), (100, 8)] {
         let space = DecodeSpace { images: 1, bytes: (frames * (96 * 64 * 3 / 2 + 64_usize)).div_ceil(8), blocks: 4096 };
-        let split = Split { on_device: true, decode: Some(space), retouches: false, has_records: false };
+        let split = DeviceSplit { on_device: true, decode: Some(space), retouches: false, has_records: false };
         let parts = loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap();
         let slot = FreeSlot::new(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (converted, ..) = memory_after_fill(&parts.shared, slot, 8);

@@ -1,4 +1,4 @@
-//! [`Sampler`] transforms masks with nearest-neighbor sampling.
+//! [`MaskSampler`] transforms masks with nearest-neighbor sampling.
 
 use super::values::StoredValues;
 use crate::batch::Element;
@@ -42,13 +42,13 @@ pub(super) struct Plane<'a, T> {
 }
 
 #[derive(Default)]
-pub(super) struct Sampler {
+pub(super) struct MaskSampler {
     /// The output's columns, or its rows if the mask is transposed, each with its index in a stored
     /// row.
     columns: Vec<(u32, u32)>,
 }
 
-impl Sampler {
+impl MaskSampler {
     /// Transforms a mask in a PNG, which must have the size of `plane.frame`.
     pub(super) fn write_png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
