@@ -29,8 +29,10 @@ pub(crate) use warpfeed_sources::internal::{CLASSES_KEY, lmdb_error};
 pub(crate) use warpfeed_sources::internal::{
     CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
 };
-pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, reads_ahead, retried, within};
-pub(crate) use warpfeed_sources::internal::{Join, LabelReader, Stores, are_one, labels_retried, out_of_range_error};
+pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, mark_reader_thread, retried, within};
+pub(crate) use warpfeed_sources::internal::{
+    Join, LabelReader, Stores, are_same_field, labels_retried, out_of_range_error,
+};
 pub(crate) use warpfeed_sources::internal::{MAX_AXES, Npy, Shape};
 #[cfg(feature = "pack")]
 pub(crate) use warpfeed_sources::internal::{Remote, rename, run_with_token, temp_files};

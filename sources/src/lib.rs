@@ -71,9 +71,9 @@ pub mod internal {
     pub use crate::formats::{CLASSES_KEY, lmdb_error};
     pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX};
     pub use crate::machine::{
-        Hash, Pool, RETRIES, check_retries, reads_ahead, rename, retried, run_with_token, temp_files, within,
+        Hash, Pool, RETRIES, check_retries, mark_reader_thread, rename, retried, run_with_token, temp_files, within,
     };
-    pub use crate::model::{Join, LabelReader, Stores, are_one, labels_retried, out_of_range_error};
+    pub use crate::model::{Join, LabelReader, Stores, are_same_field, labels_retried, out_of_range_error};
     pub use crate::stats::{Count, Since, Tally, ratio};
     pub use crate::storage::Remote;
     pub use crate::values::{MAX_AXES, Npy, Shape};

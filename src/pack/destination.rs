@@ -39,7 +39,7 @@ use super::names::parse_shard_number;
 use super::plan::Plan;
 use super::shard::Sink;
 use crate::error::{Error, Result};
-use crate::source::temp_files::{PARTIAL, is_hex};
+use crate::source::temp_files::{PARTIAL, is_hex_u64};
 use crate::source::{MANIFEST_SUFFIX, PLAN_SUFFIX};
 
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
@@ -213,9 +213,11 @@ impl TemporaryFiles {
         for suffix in suffixes {
             let names = if let Some((tar, remainder)) = suffix.split_once(".tar.") {
                 match remainder.strip_suffix(PARTIAL).filter(|_| parse_shard_number(tar).is_some()) {
-                    Some(plan_id) if is_hex(plan_id) => &mut files.staged_shards,
+                    Some(plan_id) if is_hex_u64(plan_id) => &mut files.staged_shards,
                     Some(ids)
-                        if ids.split_once('.').is_some_and(|(plan_id, random)| is_hex(plan_id) && is_hex(random)) =>
+                        if ids
+                            .split_once('.')
+                            .is_some_and(|(plan_id, random)| is_hex_u64(plan_id) && is_hex_u64(random)) =>
                     {
                         &mut files.attempts
                     }
@@ -226,7 +228,7 @@ impl TemporaryFiles {
             } else if suffix
                 .strip_suffix(PARTIAL)
                 .and_then(|suffix| suffix.rsplit_once('.'))
-                .is_some_and(|(_, random)| is_hex(random))
+                .is_some_and(|(_, random)| is_hex_u64(random))
             {
                 &mut files.attempts
             } else {
@@ -257,7 +259,7 @@ pub(super) fn plan_id(suffix: &str) -> Option<&str> {
         Some((_, rest)) => rest.split('.').next()?,
         None => suffix.split('.').nth(2)?,
     };
-    Some(plan_id).filter(|plan_id| is_hex(plan_id))
+    Some(plan_id).filter(|plan_id| is_hex_u64(plan_id))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::manifests::{Manifest, ShardEntry};
 use super::names::ShardNames;
 use super::plan::Plan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::temp_files::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
+use crate::source::temp_files::{LockAttempt, create, remove_abandoned, remove_if_exists, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_SUFFIX, is_stopped, rename};
 
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -77,7 +77,7 @@ impl Destination for FolderDestination {
     }
 
     fn remove(&self, suffix: &str) -> Result<()> {
-        remove_if_there(&self.path_of(suffix))
+        remove_if_exists(&self.path_of(suffix))
     }
 
     fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
@@ -146,12 +146,12 @@ impl Destination for FolderDestination {
         let path = self.path_of(".lock.partial");
         loop {
             match try_lock(&path)? {
-                Attempted::Locked(lock) => return Ok(Box::new(lock)),
+                LockAttempt::Locked(lock) => return Ok(Box::new(lock)),
                 // In a folder that is missing or read-only, no other process can merge either. If
                 // the file system does not support locks, a warning has been logged.
-                Attempted::Unsupported => return Ok(Box::new(())),
-                Attempted::Held if is_stopped() => return Err(stopped_error()),
-                Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),
+                LockAttempt::Unsupported => return Ok(Box::new(())),
+                LockAttempt::HeldElsewhere if is_stopped() => return Err(stopped_error()),
+                LockAttempt::HeldElsewhere => std::thread::sleep(LOCK_RETRY_INTERVAL),
             }
         }
     }

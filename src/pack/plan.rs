@@ -94,11 +94,13 @@ impl Plan {
             chosen: match selection {
                 Selection::All(_) => None,
                 Selection::Listed(indices) => {
-                    Some(to_hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end()))
+                    Some(to_hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).finish()))
                 }
             },
-            classes: to_hex(pipeline.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
-            probes: to_hex(hash.end()),
+            classes: to_hex(
+                pipeline.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).finish(),
+            ),
+            probes: to_hex(hash.finish()),
         };
         let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
         Ok(Plan {
@@ -117,7 +119,7 @@ impl Plan {
     }
 
     pub(super) fn id(&self) -> String {
-        to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("a plan serializes to JSON")).end())
+        to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("a plan serializes to JSON")).finish())
     }
 
     /// Returns the numbers of a part's shards. If shards are limited by their size in bytes, the

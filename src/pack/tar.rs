@@ -7,7 +7,7 @@ use super::names::ShardNames;
 use super::shard::Shard;
 use super::writer::{DatasetWriter, WriteOptions, Written, exists_error, lock_target, no_samples_error};
 use crate::error::{Error, Result};
-use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
+use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_exists, sync_folder_of};
 use crate::source::{MANIFEST_SUFFIX, Sample};
 
 /// Marks the temporary files of this writer. A [`Pack`](super::Pack) marks its files differently,
@@ -155,8 +155,8 @@ impl DatasetWriter for TarWriter {
         }
         if self.options.shard_size.is_some() && self.options.force {
             // Remove the old shards first, so that old and new shards are never mixed.
-            remove_if_there(&self.names.sibling_path(MANIFEST_SUFFIX))?;
-            old_paths.iter().try_for_each(|path| remove_if_there(path))?;
+            remove_if_exists(&self.names.sibling_path(MANIFEST_SUFFIX))?;
+            old_paths.iter().try_for_each(|path| remove_if_exists(path))?;
             sync_folder_of(&self.names.target);
         }
         // Rename the first shard last, so that an interruption leaves a visibly incomplete dataset.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::source::temp_files::{Attempted, Locked, try_lock};
+use crate::source::temp_files::{LockAttempt, Locked, try_lock};
 use crate::source::{Location, Sample};
 
 /// Writes samples to a dataset. A writer that is dropped without a call to
@@ -75,9 +75,9 @@ pub(super) fn lock_target(lock_path: &Path, target: &Path) -> Result<Option<Lock
     let folder = target.parent().unwrap_or(Path::new(""));
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
     match try_lock(lock_path)? {
-        Attempted::Locked(locked) => Ok(Some(locked)),
-        Attempted::Unsupported => Ok(None),
-        Attempted::Held => {
+        LockAttempt::Locked(locked) => Ok(Some(locked)),
+        LockAttempt::Unsupported => Ok(None),
+        LockAttempt::HeldElsewhere => {
             let cause =
                 "another process is packing to the same target: wait until it has finished, or choose a different name";
             Err(Error::config(cause).at_path(target))

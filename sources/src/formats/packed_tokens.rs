@@ -53,7 +53,7 @@ impl Packing {
         self
     }
 
-    fn check(&self, kind: TokenType) -> Result<()> {
+    fn check(&self, token_type: TokenType) -> Result<()> {
         let Packing { length, eos_token_id, window_documents, max_documents, pad_token_id } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window_documents == 0 || max_documents == 0 {
             return Err(Error::config(format!(
@@ -63,7 +63,7 @@ impl Packing {
             )));
         }
         for (name, token) in [("end of a document", eos_token_id), ("padding", pad_token_id)] {
-            if kind == TokenType::U16 && token > u32::from(u16::MAX) {
+            if token_type == TokenType::U16 && token > u32::from(u16::MAX) {
                 return Err(Error::config(format!(
                     "the {name} is token {token}, but the tokens are u16: expected at most {}",
                     u16::MAX
@@ -104,7 +104,7 @@ impl Packing {
 /// ```
 pub struct PackedTokens {
     files: Files<PackedFile>,
-    kind: TokenType,
+    token_type: TokenType,
     packing: Packing,
     max_documents: usize,
 }
@@ -129,8 +129,8 @@ struct Document {
 }
 
 impl PackedTokens {
-    /// Opens the file or folder at `path`, which contains tokens of type `kind`, and packs its
-    /// documents.
+    /// Opens the file or folder at `path`, which contains tokens of type `token_type`, and packs
+    /// its documents.
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
@@ -138,18 +138,19 @@ impl PackedTokens {
     ///   contains tokens of a different type, or if this machine is big-endian.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if a folder contains no token files, if no
     ///   file contains a token, or if a file is damaged.
-    pub fn open(path: impl AsRef<Path>, kind: TokenType, packing: Packing) -> Result<Self> {
-        Self::open_with(path, kind, packing, true)
+    pub fn open(path: impl AsRef<Path>, token_type: TokenType, packing: Packing) -> Result<Self> {
+        Self::open_with(path, token_type, packing, true)
     }
 
     /// Like [`open`](PackedTokens::open), but maps the files into memory only if `mapped` is true.
     ///
     /// # Errors
     /// See [`open`](PackedTokens::open).
-    pub fn open_with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
+    pub fn open_with(path: impl AsRef<Path>, token_type: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
-        packing.check(kind)?;
-        let files = open_files(path, kind, mapped, |file, tokens| PackedFile::find(file, tokens, kind, &packing))?;
+        packing.check(token_type)?;
+        let files =
+            open_files(path, token_type, mapped, |file, tokens| PackedFile::find(file, tokens, token_type, &packing))?;
         let files = Files::new(files, PackedFile::len)?;
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
@@ -159,7 +160,7 @@ impl PackedTokens {
             .flat_map(|(_, packed_file, _)| packed_file.row_starts.windows(2))
             .map(|row| row[1] - row[0])
             .max();
-        Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
+        Ok(PackedTokens { files, token_type, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
     /// Returns the largest number of documents in any row, for `field::Packed`.
@@ -176,7 +177,7 @@ impl PackedTokens {
 }
 
 impl PackedFile {
-    fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<PackedFile> {
+    fn find(file: &OpenFile, tokens: TokenRange, token_type: TokenType, packing: &Packing) -> Result<PackedFile> {
         let TokenRange { name, data_start, count: tokens } = tokens;
         let mut packed_file = PackedFile { name, data_start, documents: Vec::new(), row_starts: vec![0] };
         let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
@@ -194,7 +195,7 @@ impl PackedFile {
             }
             Ok(())
         };
-        let (size, mut scratch, mut position, mut last) = (kind.bytes(), Vec::new(), 0, 0);
+        let (size, mut scratch, mut position, mut last) = (token_type.bytes(), Vec::new(), 0, 0);
         while position < tokens {
             let count = (tokens - position).min(READ_BYTES / size);
             let bytes = file.get(data_start + position * size, count * size, &mut scratch)?;
@@ -239,7 +240,7 @@ impl PackedFile {
         let hash = documents
             .iter()
             .fold(Hash::default(), |hash, document| hash.number(document.first_token).number(document.len.into()));
-        format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
+        format!("{}/{row}-{:08x}", self.name, hash.finish() as u32)
     }
 }
 
@@ -274,7 +275,7 @@ impl Source for PackedTokens {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, packed_file, row) = self.files.open(index)?;
         let documents = &packed_file.documents[packed_file.row_starts[row]..packed_file.row_starts[row + 1]];
-        let size = self.kind.bytes();
+        let size = self.token_type.bytes();
         scratch.clear();
         scratch.extend_from_slice(packed_file.key(row).as_bytes());
         let key = scratch.len();
@@ -293,7 +294,7 @@ impl Source for PackedTokens {
         let lengths = scratch.len();
         documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
         let scratch = &scratch[..];
-        let tokens = Numbers::from_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
+        let tokens = Numbers::from_element(&scratch[key..lengths], self.token_type.element(), &[self.packing.length]);
         let lengths = Numbers::from_element(&scratch[lengths..], Element::U32, &[documents.len()]);
         let (tokens, lengths) = tokens.zip(lengths).expect("the arrays were written with these lengths");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
@@ -321,7 +322,7 @@ impl Source for PackedTokens {
                 .iter()
                 .fold(hash, |hash, document| hash.number(document.first_token).number(document.len.into()))
         };
-        Some(self.files.entries().fold(hash, add_file).end())
+        Some(self.files.entries().fold(hash, add_file).finish())
     }
 
     fn has_images(&self) -> Option<bool> {

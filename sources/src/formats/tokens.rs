@@ -92,7 +92,7 @@ impl TokenType {
 /// ```
 pub struct TokenFile {
     files: Files<Windows>,
-    kind: TokenType,
+    token_type: TokenType,
     length: usize,
     stride: u64,
 }
@@ -136,8 +136,8 @@ impl Windows {
 }
 
 impl TokenFile {
-    /// Opens the file or folder at `path`, which contains tokens of type `kind`. A window contains
-    /// `length` tokens, and a new window starts every `stride` tokens.
+    /// Opens the file or folder at `path`, which contains tokens of type `token_type`. A window
+    /// contains `length` tokens, and a new window starts every `stride` tokens.
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
@@ -146,8 +146,8 @@ impl TokenFile {
     ///   big-endian.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, if
     ///   a folder contains no token files, or if a file is damaged.
-    pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
-        Self::open_with(path, kind, (length, stride), true)
+    pub fn open(path: impl AsRef<Path>, token_type: TokenType, length: usize, stride: usize) -> Result<Self> {
+        Self::open_with(path, token_type, (length, stride), true)
     }
 
     /// Like [`open`](TokenFile::open). If `mapped` is false, the files are not mapped into memory,
@@ -157,7 +157,7 @@ impl TokenFile {
     /// See [`open`](TokenFile::open).
     pub fn open_with(
         path: impl AsRef<Path>,
-        kind: TokenType,
+        token_type: TokenType,
         (length, stride): (usize, usize),
         mapped: bool,
     ) -> Result<Self> {
@@ -167,7 +167,7 @@ impl TokenFile {
                 "window length {length}, stride {stride}: expected values from 1 to {MAX_TOKENS}"
             )));
         }
-        let files = open_files(path, kind, mapped, |file, TokenRange { name, data_start, count: tokens }| {
+        let files = open_files(path, token_type, mapped, |file, TokenRange { name, data_start, count: tokens }| {
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
                 tracing::warn!(
@@ -186,11 +186,11 @@ impl TokenFile {
         if files.len() == 0 {
             let cause = format!(
                 "no file is long enough for a window of {length} tokens of type {}: use shorter windows",
-                kind.name()
+                token_type.name()
             );
             return Err(Error::in_source(cause).at_path(path));
         }
-        Ok(TokenFile { files, kind, length, stride: stride as u64 })
+        Ok(TokenFile { files, token_type, length, stride: stride as u64 })
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) struct TokenRange {
 /// machines.
 pub(super) fn open_files<T>(
     path: &Path,
-    kind: TokenType,
+    token_type: TokenType,
     mapped: bool,
     index: impl Fn(&OpenFile, TokenRange) -> Result<T>,
 ) -> Result<Vec<(OpenFile, T)>> {
@@ -217,7 +217,7 @@ pub(super) fn open_files<T>(
     let open = |path: PathBuf| {
         let file = OpenFile::open(&path, mapped)?.0;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let item = locate_tokens(&file, kind)
+        let item = locate_tokens(&file, token_type)
             .and_then(|(data_start, count)| index(&file, TokenRange { name, data_start, count }));
         Ok((file, item.map_err(|e| e.at_path(&path))?))
     };
@@ -245,10 +245,10 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the offset of the first token in bytes, and the number of tokens.
-fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
+fn locate_tokens(file: &OpenFile, token_type: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
-    let (size, len) = (kind.bytes(), file.len());
+    let (size, len) = (token_type.bytes(), file.len());
     let (offset, count) = if Npy::matches(start) {
         let npy = Npy::read(start).map_err(|e| Error::in_source(e.cause().to_owned()))?;
         let Some([count]) = npy.shape.as_deref() else {
@@ -258,7 +258,7 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
             )));
         };
         if (npy.kind, npy.item_size as u64, npy.big_endian) != (b'u', size, false) {
-            let name = kind.name();
+            let name = token_type.name();
             return Err(Error::config(format!(
                 "the tokens are {}, but the dataset was opened as {name}: open it with the type in the file",
                 npy.header_for_message()
@@ -266,8 +266,8 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         }
         (npy.data_offset as u64, *count as u64)
     } else if let Some((declared_type, count)) = parse_llm_c(start)? {
-        if declared_type != kind {
-            let (declared_type, name) = (declared_type.name(), kind.name());
+        if declared_type != token_type {
+            let (declared_type, name) = (declared_type.name(), token_type.name());
             return Err(Error::config(format!(
                 "the header declares {declared_type}, but the dataset was opened as {name}: open it with the type in \
                  the file"
@@ -276,12 +276,12 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         (LLM_C_HEADER_BYTES, count)
     } else {
         if !len.is_multiple_of(size) {
-            let name = kind.name();
+            let name = token_type.name();
             return Err(Error::in_source(format!(
                 "the file has {len} bytes: expected a multiple of the token size ({name})"
             )));
         }
-        check_type(start, kind)?;
+        check_type(start, token_type)?;
         (0, len / size)
     };
     if count.checked_mul(size).and_then(|bytes| bytes.checked_add(offset)) != Some(len) {
@@ -295,10 +295,10 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
 /// Returns the type and the number of the tokens if the file begins with an llm.c header.
 fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |offset: usize| Some(i32::from_le_bytes(start.get(4 * offset..4 * offset + 4)?.try_into().ok()?));
-    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
+    let Some((_, token_type)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
     match (word(1), word(2)) {
         (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER_BYTES => {
-            Ok(Some((*kind, count.unsigned_abs().into())))
+            Ok(Some((*token_type, count.unsigned_abs().into())))
         }
         (version, count) => {
             let display = |word: Option<i32>| word.map_or_else(|| "missing".to_owned(), |word| word.to_string());
@@ -313,8 +313,8 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     }
 }
 
-/// Checks that the first tokens of a file without a header are plausible for `kind`.
-fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
+/// Checks that the first tokens of a file without a header are plausible for `token_type`.
+fn check_type(start: &[u8], token_type: TokenType) -> Result<()> {
     let halves = start.as_chunks::<2>().0;
     let halves = &halves[..halves.len().min(MAX_COMPARED_TOKENS) & !1];
     if halves.len() < 64 {
@@ -331,7 +331,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     // plausible tokens.
     let looks_like_u32 =
         (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_plausible_upper_halves(0));
-    match kind {
+    match token_type {
         TokenType::U16 if looks_like_u32 => Err(Error::config(format!(
             "every other one of the first {} tokens is below 64, which indicates u32: open the file with that type",
             halves.len()
@@ -360,15 +360,15 @@ fn push_decimal(text: &mut String, mut number: u64) {
 impl Source for TokenFile {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, windows, window) = self.files.open(index)?;
-        let bytes = self.length as u64 * self.kind.bytes();
+        let bytes = self.length as u64 * self.token_type.bytes();
         let first = window as u64 * self.stride;
-        let offset = windows.data_start + first * self.kind.bytes();
+        let offset = windows.data_start + first * self.token_type.bytes();
         scratch.clear();
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
         let tokens =
             file.read_range(Some(index as u64), offset..offset + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
-        let tokens = Numbers::from_element(tokens.of(scratch), self.kind.element(), &[self.length]);
+        let tokens = Numbers::from_element(tokens.resolve(scratch), self.token_type.element(), &[self.length]);
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)
@@ -377,15 +377,15 @@ impl Source for TokenFile {
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let (file, windows, window) = self.files.open(index).ok()?;
         let first = window as u64 * self.stride;
-        let start = (windows.data_start + first * self.kind.bytes()) as usize;
-        let bytes = self.length * self.kind.bytes() as usize;
+        let start = (windows.data_start + first * self.token_type.bytes()) as usize;
+        let bytes = self.length * self.token_type.bytes() as usize;
         let tokens = windows.load_range(file, file.map()?, start..start + bytes)?;
         key.push_str(&windows.name);
         key.push('/');
         push_decimal(key, first);
         key.push_str("..");
         push_decimal(key, first + self.length as u64);
-        Numbers::from_element(tokens, self.kind.element(), &[self.length])
+        Numbers::from_element(tokens, self.token_type.element(), &[self.length])
     }
 
     delegate_to_files!(files);

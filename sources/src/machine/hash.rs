@@ -1,7 +1,7 @@
 //! The 64-bit FNV-1a hash. It detects accidental damage but does not protect against forgery.
 
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    Hash::default().bytes(bytes).end()
+    Hash::default().bytes(bytes).finish()
 }
 
 /// An incremental 64-bit FNV-1a hash.
@@ -32,7 +32,7 @@ impl Hash {
     }
 
     /// Returns the hash.
-    pub fn end(self) -> u64 {
+    pub fn finish(self) -> u64 {
         self.0
     }
 }

@@ -20,6 +20,6 @@ pub use file::append_file;
 pub use file::rename;
 pub use file::within;
 pub use hash::Hash;
-pub use pages::reads_ahead;
+pub use pages::mark_reader_thread;
 pub use pool::Pool;
 pub use retry::{RETRIES, check_retries, retried};

@@ -38,7 +38,7 @@ thread_local! {
 
 /// Marks the calling thread as a reader thread. Readers are active only when reads are slow, so the
 /// pages that they touch are probably not in memory.
-pub fn reads_ahead() {
+pub fn mark_reader_thread() {
     IS_READER.set(true);
 }
 

@@ -18,38 +18,38 @@ const MAX_THREADS: usize = 16;
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads, and returns the results in item order. If calls
-/// fail, returns the error of the first failed item, regardless of timing.
+/// Calls `process` for each item on several threads, and returns the results in item order. If
+/// calls fail, returns the error of the first failed item, regardless of timing.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
-    open: impl Fn(&T) -> Result<R> + Sync + Send,
+    process: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
-    on_threads(MAX_THREADS, items, open)
+    in_parallel_on(MAX_THREADS, items, process)
 }
 
-pub(crate) fn on_threads<T: Sync, R: Send>(
+pub(crate) fn in_parallel_on<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
-    open: impl Fn(&T) -> Result<R> + Sync + Send,
+    process: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
     if items.len() < 2 {
-        return try_collect(items.iter().map(&open));
+        return try_collect(items.iter().map(&process));
     }
     let start = |threads| Pool::start(rayon::ThreadPoolBuilder::new(), threads);
-    let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
-        return try_collect(items.iter().map(&open));
+    let Some(pool) = start_largest_pool(items.len().min(threads), start) else {
+        return try_collect(items.iter().map(&process));
     };
-    let stop = CancelToken::current();
-    let open = |item| run_with_token(stop.clone(), || open(item));
+    let cancel_token = CancelToken::current();
+    let process = |item| run_with_token(cancel_token.clone(), || process(item));
     let mut results = Vec::new();
     reserve(&mut results, items.len())?;
-    pool.install(|| items.par_iter().map(&open).collect_into_vec(&mut results));
+    pool.install(|| items.par_iter().map(&process).collect_into_vec(&mut results));
     try_collect(results.into_iter())
 }
 
 /// Starts a pool of `threads` threads with `start`. If the system cannot spawn them, tries half as
 /// many, and so on. Returns `None` if only a single thread would be left.
-fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
+fn start_largest_pool<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
             Ok(pool) => return Some(pool),
@@ -61,34 +61,34 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
 
 struct Progress<R> {
     next_index: usize,
-    /// Total size of the items that have been started but not yet passed to `take`.
+    /// Total size of the items that have been started but not yet passed to `consume`.
     size_in_flight: u64,
     has_failed: bool,
-    /// Finished results that have not been passed to `take` yet, by item index.
+    /// Finished results that have not been passed to `consume` yet, by item index.
     results: BTreeMap<usize, Result<R>>,
 }
 
-/// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
-/// result, in item order. The items in flight (started but not yet taken) have a total size of at
-/// most `max_bytes`. A larger item runs alone. The error is the first one in item order.
+/// Calls `process` for each item on up to `threads` threads, and calls `consume` on this thread for
+/// each result, in item order. The items in flight (started but not yet taken) have a total size of
+/// at most `max_bytes`. A larger item runs alone. The error is the first one in item order.
 pub(crate) fn in_order<T: Sync, R: Send>(
     threads: usize,
     max_bytes: u64,
     items: &[T],
     size: impl Fn(&T) -> u64 + Sync,
-    work: impl Fn(&T) -> Result<R> + Sync,
-    take: &mut dyn FnMut(R) -> Result<()>,
+    process: impl Fn(&T) -> Result<R> + Sync,
+    consume: &mut dyn FnMut(R) -> Result<()>,
 ) -> Result<()> {
     let progress =
         Mutex::new(Progress { next_index: 0, size_in_flight: 0, has_failed: false, results: BTreeMap::new() });
     let changed = Condvar::new();
-    let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock_progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
-    let stop = CancelToken::current();
+    let cancel_token = CancelToken::current();
     // Waits until `max_bytes` allows the next item to start, and returns its index. Returns `None`
     // after the last item or an error.
     let start_next = || loop {
-        let mut state = lock();
+        let mut state = lock_progress();
         let item = items.get(state.next_index).filter(|_| !state.has_failed)?;
         if state.size_in_flight == 0 || state.size_in_flight + size(item) <= max_bytes {
             state.size_in_flight += size(item);
@@ -100,8 +100,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     thread::scope(|scope| {
         let run = || {
             while let Some(index) = start_next() {
-                let result = guarded(|| run_with_token(stop.clone(), || work(&items[index])));
-                lock().results.insert(index, result);
+                let result = guarded(|| run_with_token(cancel_token.clone(), || process(&items[index])));
+                lock_progress().results.insert(index, result);
                 changed.notify_all();
             }
         };
@@ -112,15 +112,15 @@ pub(crate) fn in_order<T: Sync, R: Send>(
         }
         for (index, item) in items.iter().enumerate() {
             let result = loop {
-                let mut state = lock();
+                let mut state = lock_progress();
                 if let Some(result) = state.results.remove(&index) {
                     break result;
                 }
                 wait(state);
             };
-            // Use `guarded`, because a panic in `take` would leave the threads waiting forever.
-            let result = guarded(|| result.and_then(&mut *take));
-            let mut state = lock();
+            // Use `guarded`, because a panic in `consume` would leave the threads waiting forever.
+            let result = guarded(|| result.and_then(&mut *consume));
+            let mut state = lock_progress();
             state.size_in_flight -= size(item);
             state.has_failed = result.is_err();
             drop(state);
@@ -143,9 +143,9 @@ mod tests {
         let start = |max_threads| {
             move |threads| if threads <= max_threads { Ok(threads) } else { Err(Error::in_source("no thread")) }
         };
-        let threads = [16, 15, 8, 7, 2, 1, 0].map(|max_threads| as_many_as_start(16, start(max_threads)));
+        let threads = [16, 15, 8, 7, 2, 1, 0].map(|max_threads| start_largest_pool(16, start(max_threads)));
         assert_eq!(threads, [Some(16), Some(8), Some(8), Some(4), Some(2), None, None]);
-        assert_eq!(as_many_as_start(3, start(2)), None);
+        assert_eq!(start_largest_pool(3, start(2)), None);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         for (max_bytes, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
             let (size_started, peak, started) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
             let size = |item: &u64| 1 + item % 7;
-            let work = |item: &u64| {
+            let process = |item: &u64| {
                 let now = size_started.fetch_add(size(item), Ordering::SeqCst) + size(item);
                 peak.fetch_max(now, Ordering::SeqCst);
                 started.fetch_add(1, Ordering::SeqCst);
@@ -162,7 +162,7 @@ mod tests {
                 if Some(*item) == fails { Err(Error::in_source("broken")) } else { Ok(*item) }
             };
             let mut received = Vec::new();
-            let end = in_order(16, max_bytes, &items, size, work, &mut |item| {
+            let end = in_order(16, max_bytes, &items, size, process, &mut |item| {
                 received.push(item);
                 size_started.fetch_sub(size(&item), Ordering::SeqCst);
                 Ok(())

@@ -14,17 +14,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `attempt` and turns panics into errors. Retries after a transient error, up to `times`
-/// times, as long as `go_on` returns true. Logs a warning that names `sample` before each retry.
+/// times, as long as `may_retry` returns true. Logs a warning that names `sample` before each
+/// retry.
 pub fn retried<T>(
     times: usize,
     sample: u64,
-    mut go_on: impl FnMut() -> bool,
+    mut may_retry: impl FnMut() -> bool,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut pause = FIRST_PAUSE;
     for time in 1..=times {
         match guarded(&mut attempt) {
-            Err(e) if e.is_transient() && go_on() => {
+            Err(e) if e.is_transient() && may_retry() => {
                 tracing::warn!(sample, "retry {time} of {times} in {pause:?}: {e}");
                 std::thread::sleep(pause);
                 pause = (4 * pause).min(LONGEST_PAUSE);

@@ -13,7 +13,7 @@ pub(crate) fn normalize_separators(path: &str) -> Cow<'_, str> {
 }
 
 /// Returns `folder` as a string to which file names can be appended.
-pub(crate) fn root(folder: &Path) -> Result<String> {
+pub(crate) fn with_trailing_slash(folder: &Path) -> Result<String> {
     let Some(text) = folder.to_str() else {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };

@@ -27,36 +27,36 @@ impl Drop for Locked {
 }
 
 /// The result of [`try_lock`].
-pub enum Attempted {
+pub enum LockAttempt {
     /// The caller holds the lock.
     Locked(Locked),
     /// Another process or thread holds the lock.
-    Held,
+    HeldElsewhere,
     /// The lock file cannot be created, or the file system does not support locks.
     Unsupported,
 }
 
 /// Tries to lock the file at `path`, without waiting. Creates the file if it does not exist.
-pub fn try_lock(path: &Path) -> Result<Attempted> {
+pub fn try_lock(path: &Path) -> Result<LockAttempt> {
     loop {
         let Ok(file) = File::options().write(true).create(true).truncate(false).open(path) else {
-            return Ok(Attempted::Unsupported);
+            return Ok(LockAttempt::Unsupported);
         };
         match file.try_lock() {
             // The previous owner may have removed the file just before it released the lock. `path`
             // then refers to nothing, or to a new file.
-            Ok(()) if is_at(&file, path) => {
-                return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
+            Ok(()) if is_same_file(&file, path) => {
+                return Ok(LockAttempt::Locked(Locked { path: path.to_owned(), _file: file }));
             }
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Attempted::Held),
+            Err(TryLockError::WouldBlock) => return Ok(LockAttempt::HeldElsewhere),
             Err(TryLockError::Error(e)) => {
                 tracing::warn!(
                     "{}: cannot lock this file ({e}); run only one pack or merge in this folder at a time",
                     path.display()
                 );
-                remove_if_there(path)?;
-                return Ok(Attempted::Unsupported);
+                remove_if_exists(path)?;
+                return Ok(LockAttempt::Unsupported);
             }
         }
     }
@@ -103,7 +103,7 @@ pub fn remove_abandoned(path: &Path) -> Result<bool> {
     if file.try_lock().is_err() {
         return Ok(false);
     }
-    remove_if_there(path)?;
+    remove_if_exists(path)?;
     Ok(true)
 }
 
@@ -116,7 +116,7 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let entry = entry.map_err(|e| Error::io(folder, &e))?;
         let name = entry.file_name();
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
-        if parts.is_some_and(|(file_name, random)| is_hex(random) && is_own(file_name)) {
+        if parts.is_some_and(|(file_name, random)| is_hex_u64(random) && is_own(file_name)) {
             let path = entry.path();
             let is_removed = match path.is_dir() {
                 true => fs::remove_dir_all(&path).map(|()| true).map_err(|e| Error::io(&path, &e))?,
@@ -131,12 +131,12 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
 }
 
 /// Returns whether `text` has the format of the random number in a [unique] name.
-pub fn is_hex(text: &str) -> bool {
+pub fn is_hex_u64(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns whether `file` is at `path`. `file` must be locked and empty.
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     // Outside Unix, the standard library does not expose file IDs, so give the file a random length
     // to identify it.
     #[cfg(not(unix))]
@@ -163,7 +163,7 @@ pub fn sync_folder_of(target: &Path) {
 }
 
 /// Removes the file at `path` if it exists.
-pub fn remove_if_there(path: &Path) -> Result<()> {
+pub fn remove_if_exists(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, &e)),
         _ => Ok(()),

@@ -143,11 +143,11 @@ impl Classes {
 }
 
 /// Returns the category ID of each class. The result is empty if a class has no ID, or has
-/// different IDs in different datasets of `parts`.
-pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
+/// different IDs in different `datasets`.
+pub(crate) fn category_ids<'a>(classes: &[String], datasets: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
-    for part in parts {
-        for (name, id) in part.classes().iter().zip(part.category_ids()) {
+    for dataset in datasets {
+        for (name, id) in dataset.classes().iter().zip(dataset.category_ids()) {
             if ids.insert(name.clone(), id).is_some_and(|other| other != id) {
                 return Vec::new();
             }

@@ -41,7 +41,7 @@ use crate::stats::NetworkStats;
 /// `sampler::Mixture` samples from the joined datasets in given proportions. `Loader::mixture`
 /// joins datasets and samples from them.
 pub struct Concat {
-    parts: Vec<Arc<dyn Source>>,
+    datasets: Vec<Arc<dyn Source>>,
     /// For each dataset, the index after its last sample.
     ends: Vec<usize>,
     classes: Vec<String>,
@@ -62,16 +62,16 @@ pub enum Join {
 }
 
 impl Concat {
-    /// Joins the datasets `parts`, in this order. Labels are unchanged.
+    /// Joins `datasets`, in this order. Labels are unchanged.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a label has different class names in two
     /// datasets, or if the total number of samples overflows.
-    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
-        Self::join(parts, Join::Same)
+    pub fn new(datasets: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(datasets, Join::Same)
     }
 
-    /// Joins the datasets `parts`, in this order, with one label per class name. The label is the
+    /// Joins `datasets`, in this order, with one label per class name. The label is the
     /// index of the name in the sorted list of all names, as in a [`Folder`](crate::Folder) that
     /// contains the class folders of all datasets.
     ///
@@ -80,85 +80,85 @@ impl Concat {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a dataset has samples but no class names,
     /// or if the total number of samples overflows.
-    pub fn match_labels_by_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
-        Self::join(parts, Join::ByClassName)
+    pub fn match_labels_by_name(datasets: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(datasets, Join::ByClassName)
     }
 
-    /// Joins the datasets `parts`, in this order. Labels are unchanged. Use this function if labels
+    /// Joins `datasets`, in this order. Labels are unchanged. Use this function if labels
     /// have the same meaning but different class names, such as `cat` and `Katze`. If the names
     /// disagree, the joined dataset has no class names.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the total number of samples overflows.
-    pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
-        Self::join(parts, Join::KeepLabels)
+    pub fn keep_labels(datasets: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(datasets, Join::KeepLabels)
     }
 
     #[doc(hidden)]
-    pub fn join(parts: Vec<Arc<dyn Source>>, join: Join) -> Result<Self> {
-        let mut ends = Vec::with_capacity(parts.len());
-        for part in &parts {
-            let end = ends.last().copied().unwrap_or(0usize).checked_add(part.len());
+    pub fn join(datasets: Vec<Arc<dyn Source>>, join: Join) -> Result<Self> {
+        let mut ends = Vec::with_capacity(datasets.len());
+        for dataset in &datasets {
+            let end = ends.last().copied().unwrap_or(0usize).checked_add(dataset.len());
             ends.push(end.ok_or_else(|| Error::config("concat: the number of samples overflows"))?);
         }
-        let (classes, relabel) = match (join, common_names(&parts)) {
-            (Join::ByClassName, _) => labels_by_name(&parts)?,
+        let (classes, relabel) = match (join, common_names(&datasets)) {
+            (Join::ByClassName, _) => labels_by_name(&datasets)?,
             (_, Ok(longest)) => (longest, Vec::new()),
             (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
             (Join::Same, Err(disagree)) => return Err(disagree),
         };
-        Ok(Concat { parts, ends, classes, relabel })
+        Ok(Concat { datasets, ends, classes, relabel })
     }
 
     /// Returns the number of samples in each dataset.
     pub fn lens(&self) -> Vec<usize> {
-        self.parts.iter().map(|part| part.len()).collect()
+        self.datasets.iter().map(|dataset| dataset.len()).collect()
     }
 
     /// Returns the index of the dataset, and of the sample within it.
     fn locate(&self, index: usize) -> (usize, usize) {
-        let part = self.ends.partition_point(|&end| end <= index);
-        (part, if part == 0 { index } else { index - self.ends[part - 1] })
+        let dataset = self.ends.partition_point(|&end| end <= index);
+        (dataset, if dataset == 0 { index } else { index - self.ends[dataset - 1] })
     }
 
-    fn label_of(&self, part: usize, label: Option<i64>) -> Result<Option<i64>> {
-        let (Some(label), Some(relabel)) = (label, self.relabel.get(part)) else { return Ok(label) };
+    fn label_of(&self, dataset: usize, label: Option<i64>) -> Result<Option<i64>> {
+        let (Some(label), Some(relabel)) = (label, self.relabel.get(dataset)) else { return Ok(label) };
         relabel.new_label(label).map(Some)
     }
 }
 
 /// Returns the longest list of class names. Fails unless every other list is a prefix of it.
-fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
-    let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
+fn common_names(datasets: &[Arc<dyn Source>]) -> Result<Vec<String>> {
+    let longest = (0..datasets.len()).rev().max_by_key(|&dataset| datasets[dataset].classes().len());
     let Some(longest) = longest else { return Ok(Vec::new()) };
-    let names = parts[longest].classes();
-    for (index, part) in parts.iter().enumerate() {
-        let Some(label) = part.classes().iter().zip(names).position(|(name, other)| name != other) else { continue };
+    let names = datasets[longest].classes();
+    for (index, dataset) in datasets.iter().enumerate() {
+        let Some(label) = dataset.classes().iter().zip(names).position(|(name, other)| name != other) else { continue };
         let (first, second) = (index.min(longest), index.max(longest));
         return Err(Error::config(format!(
             "joined datasets: label {label} is {:?} in dataset {first} and {:?} in dataset {second}: use \
              match_labels_by_name to join labels by class name, or keep_labels to leave them unchanged",
-            parts[first].classes()[label],
-            parts[second].classes()[label]
+            datasets[first].classes()[label],
+            datasets[second].classes()[label]
         )));
     }
     Ok(names.to_vec())
 }
 
 /// Returns all class names, sorted, and for each dataset the mapping from old to new labels.
-fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
-    if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
-        let samples = counted(parts[part].len(), "sample", "samples");
+fn labels_by_name(datasets: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
+    if let Some(dataset) = datasets.iter().position(|dataset| dataset.classes().is_empty() && !dataset.is_empty()) {
+        let samples = counted(datasets[dataset].len(), "sample", "samples");
         return Err(Error::config(format!(
-            "joined datasets: dataset {part} ({}, {samples}) has no class names, so its labels cannot be \
+            "joined datasets: dataset {dataset} ({}, {samples}) has no class names, so its labels cannot be \
              joined by class name: use keep_labels to leave them unchanged",
-            parts[part].kind()
+            datasets[dataset].kind()
         )));
     }
-    let names: BTreeSet<&String> = parts.iter().flat_map(|part| part.classes()).collect();
+    let names: BTreeSet<&String> = datasets.iter().flat_map(|dataset| dataset.classes()).collect();
     let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
-    let relabel = parts.iter().enumerate().map(|(index, part)| {
-        let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
+    let relabel = datasets.iter().enumerate().map(|(index, dataset)| {
+        let classes = dataset.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
         Relabel::Named { classes, dataset: format!("dataset {index}"), numbering: "joined by class name" }
     });
     let relabel = relabel.collect();
@@ -166,8 +166,8 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
 }
 
 impl Concat {
-    fn relabeled<'a>(&'a self, part: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
-        let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
+    fn relabeled<'a>(&'a self, dataset: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
+        let Some(relabel) = self.relabel.get(dataset) else { return Ok(sample) };
         let sample = sample.relabeled(relabel)?;
         sample.label()?;
         Ok(sample)
@@ -180,26 +180,26 @@ impl Source for Concat {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (part, index) = self.locate(index);
-        self.relabeled(part, self.parts[part].read(index, scratch)?)
+        let (dataset, index) = self.locate(index);
+        self.relabeled(dataset, self.datasets[dataset].read(index, scratch)?)
     }
 
     fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (part, index) = self.locate(index);
-        self.relabeled(part, self.parts[part].read_drawn(index, draw, scratch)?)
+        let (dataset, index) = self.locate(index);
+        self.relabeled(dataset, self.datasets[dataset].read_drawn(index, draw, scratch)?)
     }
 
     /// Divides the byte budget in proportion to [`prefetch_bytes`](Source::prefetch_bytes).
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let requested_bytes = |part: &Arc<dyn Source>| part.prefetch_bytes() as u128;
-        let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);
+        let requested_bytes = |dataset: &Arc<dyn Source>| dataset.prefetch_bytes() as u128;
+        let (total_bytes, mut first_sample) = (self.datasets.iter().map(requested_bytes).sum::<u128>().max(1), 0);
         // Scale the requested bytes to at most 2^64, so that the product fits in 128 bits.
         let unit = total_bytes.div_ceil(1 << 64);
         let share = |bytes: u128| (bytes / unit * order.budget_bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
         let mut prefetchers = Vec::new();
-        for (part, &end) in self.parts.iter().zip(&self.ends) {
+        for (dataset, &end) in self.datasets.iter().zip(&self.ends) {
             prefetchers.extend(
-                part.prefetcher(order.restricted(share(requested_bytes(part)), first_sample as u64..end as u64)),
+                dataset.prefetcher(order.restricted(share(requested_bytes(dataset)), first_sample as u64..end as u64)),
             );
             first_sample = end;
         }
@@ -207,21 +207,22 @@ impl Source for Concat {
     }
 
     fn prefetch_bytes(&self) -> usize {
-        self.parts.iter().fold(0, |total_bytes, part| total_bytes.saturating_add(part.prefetch_bytes()))
+        self.datasets.iter().fold(0, |total_bytes, dataset| total_bytes.saturating_add(dataset.prefetch_bytes()))
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
-        self.parts.iter().filter_map(|part| part.video_info()).reduce(VideoInfo::join)
+        self.datasets.iter().filter_map(|dataset| dataset.video_info()).reduce(VideoInfo::join)
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let views: Vec<_> = self.parts.iter().map(|part| part.select_fields(fields)).collect();
+        let views: Vec<_> = self.datasets.iter().map(|dataset| dataset.select_fields(fields)).collect();
         if views.iter().all(Option::is_none) {
             return None;
         }
-        let parts = views.into_iter().zip(&self.parts).map(|(view, part)| view.unwrap_or_else(|| part.clone()));
+        let datasets =
+            views.into_iter().zip(&self.datasets).map(|(view, dataset)| view.unwrap_or_else(|| dataset.clone()));
         Some(Arc::new(Concat {
-            parts: parts.collect(),
+            datasets: datasets.collect(),
             ends: self.ends.clone(),
             classes: self.classes.clone(),
             relabel: self.relabel.clone(),
@@ -229,45 +230,47 @@ impl Source for Concat {
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {
-        let parts = self.parts.iter().filter_map(|part| part.network_stats());
-        parts.reduce(|all, part| all.plus(&part))
+        let datasets = self.datasets.iter().filter_map(|dataset| dataset.network_stats());
+        datasets.reduce(|all, dataset| all.plus(&dataset))
     }
 
     fn check(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|part| part.check())
+        self.datasets.iter().try_for_each(|dataset| dataset.check())
     }
 
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let mut first_sample = 0;
-        for (part, &end) in self.parts.iter().zip(&self.ends) {
-            let index_in_part = |index: usize| index.clamp(first_sample, end) - first_sample;
-            part.verify(index_in_part(samples.start)..index_in_part(samples.end), found);
+        for (dataset, &end) in self.datasets.iter().zip(&self.ends) {
+            let index_in_dataset = |index: usize| index.clamp(first_sample, end) - first_sample;
+            dataset.verify(index_in_dataset(samples.start)..index_in_dataset(samples.end), found);
             first_sample = end;
         }
     }
 
     fn is_unchanged(&self) -> bool {
-        self.parts.iter().all(|part| part.is_unchanged())
+        self.datasets.iter().all(|dataset| dataset.is_unchanged())
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let (part, index) = self.locate(index);
-        self.label_of(part, self.parts[part].label(index, scratch)?)
+        let (dataset, index) = self.locate(index);
+        self.label_of(dataset, self.datasets[dataset].label(index, scratch)?)
     }
 
     fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
-        let (part, index) = self.locate(index);
-        self.parts[part].key(index, scratch)
+        let (dataset, index) = self.locate(index);
+        self.datasets[dataset].key(index, scratch)
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let add = |hash: Hash, part: &Arc<dyn Source>| Some(hash.number(part.fingerprint()?).number(part.len() as u64));
-        self.parts.iter().try_fold(Hash::default(), add).map(Hash::end)
+        let add = |hash: Hash, dataset: &Arc<dyn Source>| {
+            Some(hash.number(dataset.fingerprint()?).number(dataset.len() as u64))
+        };
+        self.datasets.iter().try_fold(Hash::default(), add).map(Hash::finish)
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        let (part, index) = self.locate(index);
-        self.parts[part].path(index)
+        let (dataset, index) = self.locate(index);
+        self.datasets[dataset].path(index)
     }
 
     fn dataset_index(&self, index: usize) -> usize {
@@ -281,25 +284,25 @@ impl Source for Concat {
     /// Returns whether the datasets have images. Returns `None` if the answers of the datasets
     /// differ or are unknown.
     fn has_images(&self) -> Option<bool> {
-        let mut has_images = self.parts.iter().map(|part| part.has_images());
+        let mut has_images = self.datasets.iter().map(|dataset| dataset.has_images());
         let has_images_in_first = has_images.next()??;
         has_images.all(|other| other == Some(has_images_in_first)).then_some(has_images_in_first)
     }
 
     fn images(&self) -> Vec<String> {
-        let names: BTreeSet<String> = self.parts.iter().flat_map(|part| part.images()).collect();
+        let names: BTreeSet<String> = self.datasets.iter().flat_map(|dataset| dataset.images()).collect();
         names.into_iter().collect()
     }
 
     fn category_ids(&self) -> Vec<i64> {
-        category_ids(&self.classes, self.parts.iter())
+        category_ids(&self.classes, self.datasets.iter())
     }
 
     /// Returns the fields of all datasets, or `None` if the fields of one are unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
-        for part in &self.parts {
-            for name in part.fields()? {
+        for dataset in &self.datasets {
+            for name in dataset.fields()? {
                 if !names.contains(&name) {
                     names.push(name);
                 }
@@ -317,21 +320,21 @@ pub(crate) struct Prefetchers(pub(crate) Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Prefetchers {
     fn start(&self, batch: BatchIndex) {
-        self.0.iter().for_each(|part| part.start(batch));
+        self.0.iter().for_each(|prefetcher| prefetcher.start(batch));
     }
 
     fn done(&self, batch: BatchIndex) {
-        self.0.iter().for_each(|part| part.done(batch));
+        self.0.iter().for_each(|prefetcher| prefetcher.done(batch));
     }
 
     fn stop(&self) {
-        self.0.iter().for_each(|part| part.stop());
+        self.0.iter().for_each(|prefetcher| prefetcher.stop());
     }
 }
 
 impl std::fmt::Debug for Concat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kinds = self.parts.iter().map(|part| (part.kind(), part.len()));
+        let kinds = self.datasets.iter().map(|dataset| (dataset.kind(), dataset.len()));
         f.debug_list().entries(kinds).finish()
     }
 }
@@ -391,7 +394,7 @@ mod tests {
             seen.push((sample.key().to_owned(), label, all.dataset_index(i)));
         }
         let expected = [("a/0", 0, 0), ("a/1", 1, 0), ("b/0", 0, 2), ("b/1", 1, 2), ("b/2", 2, 2)];
-        assert_eq!(seen, expected.map(|(key, label, part)| (key.to_owned(), label, part)));
+        assert_eq!(seen, expected.map(|(key, label, dataset)| (key.to_owned(), label, dataset)));
         assert_eq!((all.lens(), all.classes()), (vec![2, 0, 3], &["x".to_owned(), "y".to_owned()][..]));
         assert!(Concat::new(vec![]).unwrap().is_empty());
     }
@@ -433,8 +436,8 @@ mod tests {
             }
         }
         let calls: [Calls; 2] = Default::default();
-        let part = |index: usize| Arc::new(Fetches(100 * (index + 1), calls[index].clone()));
-        let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
+        let dataset = |index: usize| Arc::new(Fetches(100 * (index + 1), calls[index].clone()));
+        let all = Concat::new(vec![dataset(0), set("between", 2, &[]), dataset(1)]).unwrap();
         assert_eq!(all.prefetch_bytes(), 300);
         let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
         let batch = BatchIndex::default();

@@ -117,7 +117,7 @@ impl Source for Memory {
                 .iter()
                 .fold(hash.text(&sample.key), |hash, (name, bytes)| hash.text(name).number(bytes.len() as u64))
         };
-        Some(self.samples.iter().fold(Hash::default(), add).end())
+        Some(self.samples.iter().fold(Hash::default(), add).finish())
     }
 
     fn classes(&self) -> &[String] {

@@ -31,7 +31,7 @@ pub use lookahead::{BatchIndex, Lookahead, NextUse, Prefetcher};
 pub use memory::{Memory, OwnedSample};
 pub use position::Position;
 pub use sample::Sample;
-pub use sample::are_one;
+pub use sample::are_same_field;
 pub use sample_error::sample_error;
 pub use source::{Source, SplitEpisodes, VideoInfo};
 pub use store::Stores;

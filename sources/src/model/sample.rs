@@ -326,7 +326,7 @@ impl<'a> Sample<'a> {
 }
 
 /// Returns whether two names refer to the same field. Either name may omit the extension.
-pub fn are_one(existing: &str, requested: &str) -> bool {
+pub fn are_same_field(existing: &str, requested: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
     existing == requested || extends(existing, requested) || extends(requested, existing)
 }
@@ -337,8 +337,12 @@ mod tests {
 
     #[test]
     fn either_name_may_omit_the_extension() {
-        assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
-        assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
+        assert!(
+            are_same_field("age.txt", "age")
+                && are_same_field("mask", "mask.npy")
+                && are_same_field("age.txt", "age.txt")
+        );
+        assert!(!are_same_field("ages.txt", "age") && !are_same_field("age", "ages"));
     }
 
     #[test]

@@ -126,12 +126,12 @@ pub trait Store: Send + Sync {
         ranges.iter_mut().try_for_each(|(offset, out)| self.read(object, *offset, out))
     }
 
-    /// Reads `range` of `object`, and passes the bytes to `reply` on any thread. The caller retries
-    /// [transient](Error::transient) errors, so the store should not retry them.
+    /// Reads `range` of `object`, and passes the bytes to `completion` on any thread. The caller
+    /// retries [transient](Error::transient) errors, so the store should not retry them.
     ///
     /// The default blocks until the bytes have been read. A store with asynchronous I/O should
     /// return immediately, so that any number of reads can be in flight.
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
+    fn fetch(&self, object: &Object, range: Range<u64>, completion: ReadCompletion) {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
         let result = match bytes.try_reserve_exact(len) {
@@ -141,7 +141,7 @@ pub trait Store: Send + Sync {
             }
             Err(_) => Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(&object.url)),
         };
-        reply.complete(result.map(|()| bytes));
+        completion.complete(result.map(|()| bytes));
     }
 
     /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
@@ -248,7 +248,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         fn object(url: &str) -> Result<Object>;
         fn read(object: &Object, offset: u64, out: &mut [u8]) -> Result<()>;
         fn read_ranges(object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
-        fn fetch(object: &Object, range: Range<u64>, reply: ReadCompletion);
+        fn fetch(object: &Object, range: Range<u64>, completion: ReadCompletion);
         fn create(url: &str) -> Result<Box<dyn Upload>>;
         fn remove(url: &str) -> Result<()>;
         fn list_uncached(prefix: &str) -> Result<Vec<Object>>;

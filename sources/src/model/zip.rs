@@ -32,13 +32,13 @@ use crate::stats::NetworkStats;
 /// The first dataset determines the key and the class names. The label comes from the first dataset
 /// in which the sample has a label. The content of each sample is copied once in memory.
 pub struct Zip {
-    parts: Vec<Part>,
+    datasets: Vec<PrefixedDataset>,
     len: usize,
     /// Whether keys must be the same in all datasets.
     checks_keys: bool,
 }
 
-struct Part {
+struct PrefixedDataset {
     source: Arc<dyn Source>,
     /// Prefix of the field names, with a trailing period. The prefix may be empty.
     prefix: String,
@@ -66,47 +66,47 @@ enum Label {
 }
 
 impl Zip {
-    /// Zips `parts`. Reading a sample fails if its keys differ.
+    /// Zips `datasets`. Reading a sample fails if its keys differ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there are no datasets, or if their
     /// numbers of samples differ.
-    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
-        let Some(len) = parts.first().map(|part| part.len()) else {
+    pub fn new(datasets: Vec<Arc<dyn Source>>) -> Result<Self> {
+        let Some(len) = datasets.first().map(|dataset| dataset.len()) else {
             return Err(Error::config("zip: no datasets; pass at least one"));
         };
-        if let Some(part) = parts.iter().position(|part| part.len() != len) {
-            let mismatched = &parts[part];
+        if let Some(dataset) = datasets.iter().position(|dataset| dataset.len() != len) {
+            let mismatched = &datasets[dataset];
             return Err(Error::config(format!(
-                "zip: dataset {part} ({}) has {}, but dataset 0 ({}) has {len}; all need the same samples in \
+                "zip: dataset {dataset} ({}) has {}, but dataset 0 ({}) has {len}; all need the same samples in \
                  the same order",
                 mismatched.kind(),
                 counted(mismatched.len(), "sample", "samples"),
-                parts[0].kind()
+                datasets[0].kind()
             )));
         }
-        let parts = parts.into_iter().map(|source| Part { source, prefix: String::new() }).collect();
-        Ok(Zip { parts, len, checks_keys: true })
+        let datasets = datasets.into_iter().map(|source| PrefixedDataset { source, prefix: String::new() }).collect();
+        Ok(Zip { datasets, len, checks_keys: true })
     }
 
-    /// Zips `parts` without comparing keys. Samples are matched by index.
+    /// Zips `datasets` without comparing keys. Samples are matched by index.
     ///
     /// # Errors
     /// See [`new`](Zip::new).
-    pub fn by_index(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
-        Ok(Zip { checks_keys: false, ..Self::new(parts)? })
+    pub fn by_index(datasets: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Ok(Zip { checks_keys: false, ..Self::new(datasets)? })
     }
 
-    /// Adds a prefix to the names of the fields of dataset `part`: with the prefix `depth`, `png`
-    /// becomes `depth.png`, and `emb.npy` becomes `depth.emb.npy`.
+    /// Adds a prefix to the names of the fields of the dataset with index `dataset`: with the
+    /// prefix `depth`, `png` becomes `depth.png`, and `emb.npy` becomes `depth.emb.npy`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no dataset `part`, or if the
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no such dataset, or if the
     /// prefix is empty.
-    pub fn with_prefix(mut self, part: usize, prefix: &str) -> Result<Self> {
-        let parts = self.parts.len();
-        match self.parts.get_mut(part) {
-            Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
+    pub fn with_prefix(mut self, dataset: usize, prefix: &str) -> Result<Self> {
+        let datasets = self.datasets.len();
+        match self.datasets.get_mut(dataset) {
+            Some(dataset) if !prefix.is_empty() => dataset.prefix = format!("{prefix}."),
             Some(_) => {
                 return Err(Error::config(
                     "zip: the prefix is empty: a dataset without a prefix keeps its field names",
@@ -114,7 +114,7 @@ impl Zip {
             }
             None => {
                 return Err(Error::config(format!(
-                    "zip: there is no dataset {part}; the {parts} datasets are numbered from 0"
+                    "zip: there is no dataset {dataset}; the {datasets} datasets are numbered from 0"
                 )));
             }
         }
@@ -151,10 +151,10 @@ impl Zip {
 
     fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<SampleCopy> {
         let mut copy = SampleCopy::default();
-        for (number, part) in self.parts.iter().enumerate() {
+        for (number, dataset) in self.datasets.iter().enumerate() {
             let sample = match draw {
-                Some(draw) => part.source.read_drawn(index, draw, buffer)?,
-                None => part.source.read(index, buffer)?,
+                Some(draw) => dataset.source.read_drawn(index, draw, buffer)?,
+                None => dataset.source.read(index, buffer)?,
             };
             if sample.is_relabeled() {
                 return Err(Error::in_source(format!(
@@ -162,35 +162,35 @@ impl Zip {
                 )));
             }
             if number == 0 {
-                copy.key = append_parts(out, &[sample.key().as_bytes()]);
+                copy.key = append_all(out, &[sample.key().as_bytes()]);
             } else if self.checks_keys && out[copy.key.clone()] != *sample.key().as_bytes() {
                 return Err(Error::in_source(format!(
                     "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the \
                      datasets need the same samples in the same order, or use Zip::by_index if only the keys differ",
                     String::from_utf8_lossy(&out[copy.key.clone()]),
-                    self.parts[0].source.kind(),
+                    self.datasets[0].source.kind(),
                     sample.key(),
-                    part.source.kind()
+                    dataset.source.kind()
                 )));
             }
             if copy.label.is_none() {
                 copy.label = match sample.label_text() {
-                    Some(text) => Some(Label::Text(append_parts(out, &[text]))),
+                    Some(text) => Some(Label::Text(append_all(out, &[text]))),
                     None => sample.label()?.map(Label::Class),
                 };
             }
             for (name, value) in sample.fields() {
-                let name = append_parts(out, &[part.prefix.as_bytes(), name.as_bytes()]);
-                copy.fields.push((name, append_parts(out, &[value.as_bytes()]), value.with_bytes(&[])?));
+                let name = append_all(out, &[dataset.prefix.as_bytes(), name.as_bytes()]);
+                copy.fields.push((name, append_all(out, &[value.as_bytes()]), value.with_bytes(&[])?));
             }
         }
         Ok(copy)
     }
 }
 
-fn append_parts(out: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
+fn append_all(out: &mut Vec<u8>, slices: &[&[u8]]) -> Span {
     let start = out.len();
-    parts.iter().for_each(|bytes| out.extend_from_slice(bytes));
+    slices.iter().for_each(|bytes| out.extend_from_slice(bytes));
     start..out.len()
 }
 
@@ -209,43 +209,48 @@ impl Source for Zip {
 
     /// Divides the byte budget in proportion to [`prefetch_bytes`](Source::prefetch_bytes).
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let total_bytes = self.parts.iter().map(|part| part.source.prefetch_bytes() as u128).sum::<u128>().max(1);
-        let share =
-            |part: &Part| (order.budget_bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;
-        let parts = self.parts.iter();
-        let prefetchers: Vec<_> = parts
-            .filter_map(|part| part.source.prefetcher(order.restricted(share(part), 0..self.len as u64)))
+        let total_bytes =
+            self.datasets.iter().map(|dataset| dataset.source.prefetch_bytes() as u128).sum::<u128>().max(1);
+        let share = |dataset: &PrefixedDataset| {
+            (order.budget_bytes() as u128 * dataset.source.prefetch_bytes() as u128 / total_bytes) as usize
+        };
+        let datasets = self.datasets.iter();
+        let prefetchers: Vec<_> = datasets
+            .filter_map(|dataset| dataset.source.prefetcher(order.restricted(share(dataset), 0..self.len as u64)))
             .collect();
         (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
     fn prefetch_bytes(&self) -> usize {
-        self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.prefetch_bytes()))
+        self.datasets.iter().fold(0, |all, dataset| all.saturating_add(dataset.source.prefetch_bytes()))
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
-        self.parts.iter().filter_map(|part| part.source.video_info()).reduce(VideoInfo::join)
+        self.datasets.iter().filter_map(|dataset| dataset.source.video_info()).reduce(VideoInfo::join)
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {
-        self.parts.iter().filter_map(|part| part.source.network_stats()).reduce(|all, part| all.plus(&part))
+        self.datasets
+            .iter()
+            .filter_map(|dataset| dataset.source.network_stats())
+            .reduce(|all, dataset| all.plus(&dataset))
     }
 
     fn check(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|part| part.source.check())
+        self.datasets.iter().try_for_each(|dataset| dataset.source.check())
     }
 
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        self.parts.iter().for_each(|part| part.source.verify(samples.clone(), found));
+        self.datasets.iter().for_each(|dataset| dataset.source.verify(samples.clone(), found));
     }
 
     fn is_unchanged(&self) -> bool {
-        self.parts.iter().all(|part| part.source.is_unchanged())
+        self.datasets.iter().all(|dataset| dataset.source.is_unchanged())
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        for part in &self.parts {
-            if let Some(label) = part.source.label(index, scratch)? {
+        for dataset in &self.datasets {
+            if let Some(label) = dataset.source.label(index, scratch)? {
                 return Ok(Some(label));
             }
         }
@@ -253,30 +258,30 @@ impl Source for Zip {
     }
 
     fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
-        self.parts[0].source.key(index, scratch)
+        self.datasets[0].source.key(index, scratch)
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let add = |hash: Hash, part: &Part| Some(hash.number(part.source.fingerprint()?));
-        self.parts.iter().try_fold(Hash::default(), add).map(Hash::end)
+        let add = |hash: Hash, dataset: &PrefixedDataset| Some(hash.number(dataset.source.fingerprint()?));
+        self.datasets.iter().try_fold(Hash::default(), add).map(Hash::finish)
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        self.parts.iter().find_map(|part| part.source.path(index))
+        self.datasets.iter().find_map(|dataset| dataset.source.path(index))
     }
 
     fn classes(&self) -> &[String] {
-        self.parts[0].source.classes()
+        self.datasets[0].source.classes()
     }
 
     fn category_ids(&self) -> Vec<i64> {
-        self.parts[0].source.category_ids()
+        self.datasets[0].source.category_ids()
     }
 
     /// Returns whether any dataset has images. Images in a dataset with a prefix count, although
     /// they may be ordinary fields there.
     fn has_images(&self) -> Option<bool> {
-        let has_images: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
+        let has_images: Vec<_> = self.datasets.iter().map(|dataset| dataset.source.has_images()).collect();
         match has_images.contains(&Some(true)) {
             true => Some(true),
             false => has_images.iter().all(|answer| *answer == Some(false)).then_some(false),
@@ -288,7 +293,7 @@ impl Source for Zip {
     /// then unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
-        for Part { source, prefix } in &self.parts {
+        for PrefixedDataset { source, prefix } in &self.datasets {
             if !prefix.is_empty() && source.has_images() != Some(false) {
                 return None;
             }
@@ -298,9 +303,10 @@ impl Source for Zip {
     }
 
     fn images(&self) -> Vec<String> {
-        let prefixed_names =
-            |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
-        self.parts.iter().flat_map::<Vec<String>, _>(prefixed_names).collect()
+        let prefixed_names = |dataset: &PrefixedDataset| {
+            dataset.source.images().into_iter().map(|name| format!("{}{name}", dataset.prefix)).collect()
+        };
+        self.datasets.iter().flat_map::<Vec<String>, _>(prefixed_names).collect()
     }
 
     fn kind(&self) -> &'static str {
@@ -310,7 +316,7 @@ impl Source for Zip {
 
 impl std::fmt::Debug for Zip {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.parts.iter().map(|part| (part.source.kind(), &part.prefix))).finish()
+        f.debug_list().entries(self.datasets.iter().map(|dataset| (dataset.source.kind(), &dataset.prefix))).finish()
     }
 }
 

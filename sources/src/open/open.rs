@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::walk::walk;
+use super::walk::detect_and_open;
 use crate::error::{Error, Result};
 use crate::formats::tar;
 use crate::machine::file;
@@ -54,7 +54,7 @@ impl Options {
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         let source = self.relabel(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;
-        self.note_used(path, &*source);
+        self.record_used_options(path, &*source);
         Ok(source)
     }
 }
@@ -64,7 +64,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         return Err(Error::config("the path of the dataset is empty"));
     }
     let location = options.locate(path)?;
-    let mut format = options.format.as_deref().map(DataFormat::by_name).transpose()?;
+    let mut format = options.format.as_deref().map(DataFormat::from_name).transpose()?;
     if options.masks.is_some() {
         if location.storage.is_store() {
             let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or \
@@ -73,7 +73,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         }
         // Do not detect the format: the folders of images and masks together may look like a
         // different format, such as YOLO if the masks are in `labels`.
-        if format.get_or_insert(DataFormat::by_name("folder")?).name != "folder" || file::is_file(path)? {
+        if format.get_or_insert(DataFormat::from_name("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config(
                 "separate masks require a folder of images, but this is not a folder of images: remove the option \
                  masks",
@@ -85,5 +85,5 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         tar::check_star(&location.path)?;
     }
     let path = location.path.clone();
-    walk(location, format, options).map_err(|e| e.at_path(path))
+    detect_and_open(location, format, options).map_err(|e| e.at_path(path))
 }

@@ -14,7 +14,7 @@ use crate::storage::tree::{HEAD_BYTES, INDEX_FILE, Tree};
 use crate::storage::{DatasetLocation, Siblings, Storage};
 
 impl DataFormat {
-    pub(crate) fn by_name(name: &str) -> Result<&'static DataFormat> {
+    pub(crate) fn from_name(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
             Error::config(format!("format {name:?}: expected one of {}", names.join(", ")))
@@ -26,7 +26,7 @@ impl DataFormat {
     }
 }
 
-enum Entry {
+enum PathKind {
     File,
     /// A folder in a store has been listed.
     Folder,
@@ -36,36 +36,40 @@ enum Entry {
 
 /// Opens the dataset at this location as `format`, or detects the format if `format` is `None`.
 /// Detection fails if a folder contains both shards and images.
-pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
+pub(super) fn detect_and_open(
+    mut location: DatasetLocation,
+    format: Option<&'static DataFormat>,
+    options: &Options,
+) -> Opened {
     // With an explicit format, skip the request that looks up the URL, unless the URL may name a
-    // part of a dataset, such as `all.lmdb/train`.
-    if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
+    // split of a dataset, such as `all.lmdb/train`.
+    if let Some(format) = format.filter(|format| !format.has_splits && location.storage.is_store()) {
         return format.open(location, options);
     }
     let mut entry = look_up(&mut location, format)?;
     let mut detected = None;
-    if let Entry::Nothing(_) = entry {
+    if let PathKind::Nothing(_) = entry {
         detected = format_of_pattern(&location)?;
         if detected.is_none()
             && let Some((dataset, dataset_format)) = enclosing_dataset(&location, format)?
         {
-            (location, detected, entry) = (dataset, dataset_format, Entry::File);
+            (location, detected, entry) = (dataset, dataset_format, PathKind::File);
         }
     }
     match (format.or(detected), entry) {
         (Some(format), _) => format.open(location, options),
-        (None, Entry::File) => {
+        (None, PathKind::File) => {
             let start = start_of_file(&location)?;
             let detected = DATA_FORMATS.iter().find(|format| format.matches_file(&location.path, &start));
             detected
-                .ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&location.path))?
+                .ok_or_else(|| Error::in_source(describe_not_a_dataset(&start)).at_path(&location.path))?
                 .open(location, options)
         }
-        (None, Entry::Folder) => open_folder(location, options),
-        (None, Entry::Nothing(error)) => match (error, location.storage.is_store()) {
+        (None, PathKind::Folder) => open_folder(location, options),
+        (None, PathKind::Nothing(error)) => match (error, location.storage.is_store()) {
             (Some(error), _) => Err(error),
             (None, true) => open_folder(location, options),
-            (None, false) => Err(no_such_path(&location.path)),
+            (None, false) => Err(no_such_path_error(&location.path)),
         },
     }
 }
@@ -74,17 +78,17 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 /// that matches `format`, or any format if it is `None`, counts as a file, without a request. Any
 /// other URL is listed. If `format` is given and the listing is empty or fails, also looks for an
 /// object at the URL itself.
-fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Entry> {
+fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<PathKind> {
     let Storage::Store { remote, .. } = &location.storage else {
         return Ok(match file::metadata(&location.path)? {
-            None => Entry::Nothing(None),
-            Some(metadata) if metadata.is_dir() => Entry::Folder,
-            Some(_) => Entry::File,
+            None => PathKind::Nothing(None),
+            Some(metadata) if metadata.is_dir() => PathKind::Folder,
+            Some(_) => PathKind::File,
         });
     };
     let remote = remote.clone();
     if candidates(format).any(|format| format.matches_file(&location.path, &[])) {
-        return Ok(Entry::File);
+        return Ok(PathKind::File);
     }
     let error = match location.list() {
         // The store is probably unreachable, because the request was already retried.
@@ -92,12 +96,12 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
         // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
         Ok(false) => None,
-        Ok(true) => return Ok(Entry::Folder),
+        Ok(true) => return Ok(PathKind::Folder),
     };
     let url = location.url().to_owned();
     match format.map(|_| remote.repeated(move |store| store.object(&url))) {
-        Some(Ok(_)) => Ok(Entry::File),
-        _ => Ok(Entry::Nothing(error)),
+        Some(Ok(_)) => Ok(PathKind::File),
+        _ => Ok(PathKind::Nothing(error)),
     }
 }
 
@@ -125,31 +129,32 @@ fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataF
     Ok(None)
 }
 
-/// If this path names a part of a dataset, as in `all.lmdb/train`, returns the path of the dataset
+/// If this path names a split of a dataset, as in `all.lmdb/train`, returns the path of the dataset
 /// (`all.lmdb`) and its format. The format is `None` if the dataset is a single file.
 fn enclosing_dataset(
     location: &DatasetLocation,
     format: Option<&DataFormat>,
 ) -> Result<Option<(DatasetLocation, Option<&'static DataFormat>)>> {
-    let part = location.path.file_name().and_then(|name| name.to_str());
-    let (Some(parent), Some(part)) = (location.storage.parent(&location.path), part) else { return Ok(None) };
-    let mut dataset = DatasetLocation { path: parent, part: Some(part.to_owned()), storage: location.storage.clone() };
+    let split = location.path.file_name().and_then(|name| name.to_str());
+    let (Some(parent), Some(split)) = (location.storage.parent(&location.path), split) else { return Ok(None) };
+    let mut dataset =
+        DatasetLocation { path: parent, split: Some(split.to_owned()), storage: location.storage.clone() };
     let is_store = location.storage.is_store();
     let entry = match look_up(&mut dataset, None) {
         // Ignore this error, because the caller's error for the URL itself is clearer.
         Err(_) if is_store => return Ok(None),
         result => result?,
     };
-    let with_parts = || candidates(format).filter(|format| format.has_parts);
+    let with_splits = || candidates(format).filter(|format| format.has_splits);
     let detected = match entry {
-        Entry::File if is_store && !with_parts().any(|format| format.matches_file(&dataset.path, &[])) => {
+        PathKind::File if is_store && !with_splits().any(|format| format.matches_file(&dataset.path, &[])) => {
             return Ok(None);
         }
-        Entry::File => None,
-        Entry::Nothing(_) => return Ok(None),
-        Entry::Folder => match format_by_layout(dataset.tree(), with_parts())? {
+        PathKind::File => None,
+        PathKind::Nothing(_) => return Ok(None),
+        PathKind::Folder => match format_by_layout(dataset.tree(), with_splits())? {
             Some(format) => Some(format),
-            None => match format_by_files(dataset.tree(), with_parts())? {
+            None => match format_by_files(dataset.tree(), with_splits())? {
                 None => return Ok(None),
                 format => format,
             },
@@ -281,7 +286,7 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn no_such_path(path: &Path) -> Error {
+fn no_such_path_error(path: &Path) -> Error {
     match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
         // The absolute path shows how a relative path was resolved.
@@ -300,7 +305,7 @@ fn intended_url(path: &Path) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-fn not_a_dataset(start: &[u8]) -> String {
+fn describe_not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();
     }
@@ -327,14 +332,14 @@ mod tests {
         for format in DATA_FORMATS {
             let row = |line: &&str| line.starts_with('|') && line.contains(&format!("`{}`", format.name));
             assert!(page.lines().find(row).is_some(), "{} is missing in docs/your-data.md", format.name);
-            assert_eq!(DataFormat::by_name(format.name).unwrap().name, format.name);
+            assert_eq!(DataFormat::from_name(format.name).unwrap().name, format.name);
             for extension in format.extensions {
                 let file = format!("x.{}", extension.to_uppercase());
                 let detected = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));
                 assert_eq!(detected.unwrap().name, format.name, "{file}");
             }
         }
-        let cause = not_a_dataset(b"PK\x03\x04");
+        let cause = describe_not_a_dataset(b"PK\x03\x04");
         assert!(cause.contains("tar (a file that begins with a tar header"), "{cause}");
         assert!(cause.ends_with("begins with [50, 4b, 03, 04]"), "{cause}");
     }

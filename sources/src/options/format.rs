@@ -34,8 +34,8 @@ pub struct DataFormat {
     /// Looks for annotations of this format near a folder that is about to be opened as class
     /// folders. If there are any, returns a message that names the path to open instead.
     pub(crate) annotation_hint: fn(&Siblings<'_>) -> Result<Option<String>>,
-    /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
-    pub(crate) has_parts: bool,
+    /// Whether a path may name a split of a dataset, as in `all.lmdb/train`.
+    pub(crate) has_splits: bool,
     /// Rules for the files to download with the dataset, if the format can read only local files.
     pub(crate) companions: Option<Companions>,
     pub(crate) opener: Open,
@@ -58,15 +58,15 @@ impl DataFormat {
             is_file: |_, _| false,
             is_pattern: |_| Ok(false),
             annotation_hint: |_| Ok(None),
-            has_parts: false,
+            has_splits: false,
             companions: None,
             opener,
         }
     }
 
-    /// Fails if the location names a part of the dataset but the format has no parts.
+    /// Fails if the location names a split of the dataset but the format has no splits.
     pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
-        if !self.has_parts {
+        if !self.has_splits {
             self.check_whole(&location)?;
         }
         match &self.companions {
@@ -76,8 +76,8 @@ impl DataFormat {
     }
 
     pub(crate) fn check_whole(&self, location: &DatasetLocation) -> Result<()> {
-        let Some(part) = &location.part else { return Ok(()) };
-        Err(Error::config(format!("{} datasets have no parts: remove {part:?} from the path", self.name))
+        let Some(split) = &location.split else { return Ok(()) };
+        Err(Error::config(format!("{} datasets have no parts: remove {split:?} from the path", self.name))
             .at_path(&location.path))
     }
 

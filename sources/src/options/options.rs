@@ -33,18 +33,18 @@ pub struct Options {
     pub(crate) masks: Option<PathBuf>,
     pub(crate) stores: Stores,
     pub(crate) format: Option<String>,
-    pub(crate) used: Arc<Used>,
+    pub(crate) used: Arc<UsedOptions>,
 }
 
 /// Records which options applied to a dataset. Clones of the options share this record.
 #[derive(Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct UsedOptions {
     cache_listing: AtomicBool,
     columns: AtomicBool,
     table: AtomicBool,
 }
 
-const WITHOUT_COLUMNS: [&str; 7] = ["clips", "coco", "folder", "lerobot", "tar", "voc", "yolo"];
+const FORMATS_WITHOUT_COLUMNS: [&str; 7] = ["clips", "coco", "folder", "lerobot", "tar", "voc", "yolo"];
 
 impl Default for Options {
     fn default() -> Self {
@@ -173,11 +173,11 @@ impl Options {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
+    pub(crate) fn record_used_options(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
         note(&self.used.cache_listing, kind == "folder" && matches!(Location::parse(path), Location::Path(_)));
-        note(&self.used.columns, !WITHOUT_COLUMNS.contains(&kind));
+        note(&self.used.columns, !FORMATS_WITHOUT_COLUMNS.contains(&kind));
         note(&self.used.table, kind == "table");
     }
 
@@ -202,7 +202,7 @@ impl Options {
             ));
         }
         #[cfg(feature = "tables")]
-        if let Some(option) = self.table.of_tables_only()
+        if let Some(option) = self.table.find_table_only_option()
             && !used(&self.used.table)
         {
             return Err(Error::config(format!(

@@ -115,7 +115,7 @@ impl TableOptions {
     }
 
     /// Returns the name of an option that is set and applies only to text tables, if there is any.
-    pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
+    pub(crate) fn find_table_only_option(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),
             ("file", !self.files.is_empty()),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::ahead::Remote;
+use super::prefetch::Remote;
 use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;

@@ -22,7 +22,7 @@ use crate::machine::bytes::{Bytes, Unmapped, grow_to};
 use crate::machine::identity::Identity;
 use crate::machine::pages::{MapAccess, load_pages};
 use crate::model::Object;
-use crate::storage::ahead::Remote;
+use crate::storage::prefetch::Remote;
 
 /// An open file of a dataset, which detects changes.
 pub(crate) struct OpenFile {
@@ -171,13 +171,13 @@ impl OpenFile {
             return Ok(RowBytes::Borrowed(bytes));
         }
         let start = page.len();
-        RowBytes::append(page, range.end - range.start)?;
+        RowBytes::grow_page(page, range.end - range.start)?;
         let out = &mut page[start..];
         match index {
             Some(index) => self.fill_for(index, range.start, out)?,
             None => self.fill(range.start, out)?,
         }
-        Ok(RowBytes::since(start, page))
+        Ok(RowBytes::page_tail(start, page))
     }
 
     /// Reads `len` bytes at `offset`, or fewer at the end of the file. Use this function for reads

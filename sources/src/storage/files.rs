@@ -9,7 +9,7 @@ use super::OpenFile;
 use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, SampleRanges, max_prefetch_bytes};
+use crate::storage::prefetch::{Remote, SampleRanges, max_prefetch_bytes};
 
 /// All files of a dataset, either local or in a single store. Samples are numbered consecutively
 /// across all files. `T` describes the locations of the samples in a file.

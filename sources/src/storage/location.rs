@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Storage;
-use super::ahead::Remote;
 use super::download::{Companions, download};
+use super::prefetch::Remote;
 use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};
@@ -13,8 +13,8 @@ use crate::model::{Location, Stores};
 #[derive(Clone)]
 pub(crate) struct DatasetLocation {
     pub(crate) path: PathBuf,
-    /// Name of the part to open, such as `train` in `all.lmdb/train`.
-    pub(crate) part: Option<String>,
+    /// Name of the split to open, such as `train` in `all.lmdb/train`.
+    pub(crate) split: Option<String>,
     pub(crate) storage: Storage,
 }
 
@@ -27,11 +27,11 @@ impl DatasetLocation {
                 (url.into(), Storage::Store { remote, listed: Arc::default() })
             }
         };
-        Ok(DatasetLocation { path, part: None, storage })
+        Ok(DatasetLocation { path, split: None, storage })
     }
 
     pub(crate) fn local(path: &Path) -> Self {
-        DatasetLocation { path: path.to_owned(), part: None, storage: Storage::Machine { mapped: true } }
+        DatasetLocation { path: path.to_owned(), split: None, storage: Storage::Machine { mapped: true } }
     }
 
     /// Returns the path or URL without a trailing slash. The result is empty for a local path that
@@ -87,6 +87,6 @@ impl DatasetLocation {
     pub(crate) fn downloaded(&self, companions: &Companions, mapped: bool) -> Result<Self> {
         let Storage::Store { remote, .. } = &self.storage else { return Ok(self.clone()) };
         let path = download(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;
-        Ok(DatasetLocation { path, part: self.part.clone(), storage: Storage::Machine { mapped } })
+        Ok(DatasetLocation { path, split: self.split.clone(), storage: Storage::Machine { mapped } })
     }
 }

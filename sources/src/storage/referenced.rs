@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
+use super::prefetch::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
@@ -75,24 +75,24 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
-/// Implements the methods of a [`Source`](crate::Source) that delegate to its `stored` field, an
-/// `Option<ReferencedFiles>`.
-macro_rules! delegate_to_stored {
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its
+/// `referenced_files` field, an `Option<ReferencedFiles>`.
+macro_rules! delegate_to_referenced_files {
     () => {
         fn prefetcher(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
-            self.stored.as_ref()?.prefetcher(order)
+            self.referenced_files.as_ref()?.prefetcher(order)
         }
 
         fn network_stats(&self) -> Option<$crate::stats::NetworkStats> {
-            self.stored.as_ref().map(|stored| stored.network_stats())
+            self.referenced_files.as_ref().map(|files| files.network_stats())
         }
 
         fn prefetch_bytes(&self) -> usize {
-            self.stored.as_ref().map_or(0, |stored| stored.prefetch_bytes())
+            self.referenced_files.as_ref().map_or(0, |files| files.prefetch_bytes())
         }
     };
 }
-pub(crate) use delegate_to_stored;
+pub(crate) use delegate_to_referenced_files;
 
 impl std::fmt::Debug for ReferencedFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

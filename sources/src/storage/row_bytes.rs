@@ -14,11 +14,11 @@ pub(crate) enum RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
-    pub(crate) fn since(start: usize, page: &[u8]) -> Self {
+    pub(crate) fn page_tail(start: usize, page: &[u8]) -> Self {
         RowBytes::Page(start..page.len())
     }
 
-    pub(crate) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
+    pub(crate) fn resolve<'p>(&self, page: &'p [u8]) -> &'p [u8]
     where
         'a: 'p,
     {
@@ -31,7 +31,7 @@ impl<'a> RowBytes<'a> {
     /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
     /// to offset `start` of a page, and the earlier content of the page was moved up by `shift`
     /// bytes.
-    pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, shift: usize) -> RowBytes<'b> {
+    pub(crate) fn rebase<'b>(self, storage: &[u8], start: usize, shift: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.
             RowBytes::Borrowed([]) => RowBytes::Borrowed(&[]),
@@ -43,7 +43,7 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    pub(crate) fn append(page: &mut Vec<u8>, len: u64) -> Result<()> {
+    pub(crate) fn grow_page(page: &mut Vec<u8>, len: u64) -> Result<()> {
         if len > MAX_FILE {
             return Err(Error::in_source(format!("a value of {len} bytes exceeds the limit of {MAX_FILE} bytes")));
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::OpenFile;
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::machine::parallel::{STORE_THREADS, in_parallel, on_threads};
+use crate::machine::parallel::{STORE_THREADS, in_parallel, in_parallel_on};
 use crate::model::Object;
-use crate::storage::ahead::Remote;
+use crate::storage::prefetch::Remote;
 
 #[derive(Clone)]
 pub(crate) enum Storage {
@@ -153,7 +153,7 @@ impl Storage {
         items: &[T],
         open: impl Fn(&T) -> Result<R> + Sync + Send,
     ) -> Result<Vec<R>> {
-        if self.is_store() { on_threads(STORE_THREADS, items, open) } else { in_parallel(items, open) }
+        if self.is_store() { in_parallel_on(STORE_THREADS, items, open) } else { in_parallel(items, open) }
     }
 }
 

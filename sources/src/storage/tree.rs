@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::ahead::Remote;
+use super::prefetch::Remote;
 use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::slashes::normalize_separators;

@@ -64,17 +64,17 @@ impl<'s> FieldBuffer<'s> {
     }
 
     /// Adds a field, and returns the buffer to which the caller must append the field's content.
-    pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
+    pub(crate) fn begin_field(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, FieldContent::Bytes { start: self.bytes.len() }));
         self.bytes
     }
 
-    pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
+    pub(crate) fn push_borrowed(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
         self.fields.push((name, FieldContent::Borrowed(value.into())));
     }
 
     /// Adds an array. The number of elements in `numbers` must match `shape`.
-    pub(crate) fn array<T: Number>(
+    pub(crate) fn push_array<T: Number>(
         &mut self,
         name: &'static str,
         shape: &[usize],
@@ -86,24 +86,24 @@ impl<'s> FieldBuffer<'s> {
     }
 
     /// Adds lists of numbers. `ends` contains the end offset of each list in `numbers`.
-    pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
+    pub(crate) fn push_lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, FieldContent::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
     }
 
-    pub(crate) fn image_size(&mut self, size: Option<(u32, u32)>) {
+    pub(crate) fn push_image_size(&mut self, size: Option<(u32, u32)>) {
         if let Some((width, height)) = size {
-            self.array("boxes.image_size.txt", &[2], [width, height]);
+            self.push_array("boxes.image_size.txt", &[2], [width, height]);
         }
     }
 
     /// Adds the content of the regular file at the concatenation of `path`, up to 2 GiB.
-    pub(crate) fn file(&mut self, name: &'static str, path: &[&str]) -> Result<()> {
-        append(self.begin(name), path)
+    pub(crate) fn push_file(&mut self, name: &'static str, path: &[&str]) -> Result<()> {
+        append_file(self.begin_field(name), path)
     }
 
     /// Builds the sample. Fails if a field was added twice.
-    pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
+    pub(crate) fn into_sample(self, key: &'s str) -> Result<Sample<'s>> {
         static HINTS: LazyLock<MessageHints> = LazyLock::new(|| MessageHints {
             label: Some(
                 "no label: these images have one class per box, which field::Boxes reads; use \
@@ -130,7 +130,7 @@ impl<'s> FieldBuffer<'s> {
 }
 
 /// Appends the content of the regular file at the concatenation of `path`, up to 2 GiB.
-pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
+pub(crate) fn append_file(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
     // Build the path at the end of `bytes`, to avoid a separate buffer.
     let start = bytes.len();
@@ -149,7 +149,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
 }
 
 /// Rejects an image path in an annotation that is absolute or contains `..`.
-pub(crate) fn below(name: &str) -> Result<()> {
+pub(crate) fn check_below_folder(name: &str) -> Result<()> {
     if is_below(name) {
         return Ok(());
     }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::record::{Column, ColumnType, Columns, Found};
+use super::record::{Column, ColumnType, ColumnValue, Columns};
 use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::options::Options;
 
 /// Maximum size of `dataset_info.json`, in bytes.
-const MAX_INFO: u64 = 64 << 20;
+const MAX_INFO_BYTES: u64 = 64 << 20;
 
 /// The names and types of columns. The JSON value is null if they are unknown.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Features {
     /// Reads `dataset_info.json` in `folder`, if it exists.
     pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("dataset_info.json");
-        match file::read_text(&path, MAX_INFO) {
+        match file::read_text(&path, MAX_INFO_BYTES) {
             Ok(text) => Ok(Self::of(&text)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(&path, &e)),
@@ -75,18 +75,18 @@ impl<'a> FileFeatures<'a> {
     }
 
     /// Sets the class names of `columns`, which uses the columns in `list`. See
-    /// [`learned`](Columns::learned).
-    pub(crate) fn learn<'v>(
+    /// [`with_learned_labels`](Columns::with_learned_labels).
+    pub(crate) fn learn_labels<'v>(
         &self,
         columns: Columns,
         list: &[Column],
         options: &Options,
         rows: usize,
-        find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'v>>,
+        read_value: impl Fn(usize, usize, &mut Vec<u8>) -> Result<ColumnValue<'v>>,
     ) -> Result<Columns> {
         let name = |column: usize| &*list[column].name;
         let names = self.classes(columns.used_columns().map(name), columns.label().map(name))?;
-        columns.learned(list, names, options, rows, find)
+        columns.with_learned_labels(list, names, options, rows, read_value)
     }
 
     /// Returns the class names of the `label` column. Fails if one of `columns` has different class

@@ -22,6 +22,6 @@ pub(super) mod record;
 #[cfg(feature = "video")]
 pub(super) mod video;
 #[cfg(feature = "video")]
-pub(super) mod video_ahead;
+pub(super) mod video_prefetch;
 
 pub use npy::{MAX_AXES, Npy, Shape};

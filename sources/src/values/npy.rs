@@ -64,15 +64,15 @@ impl<'a> Npy<'a> {
             ))
         })?;
         let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not UTF-8"))?;
-        let (kind, item_size, big_endian) = element(text).unwrap_or((b'?', 0, false));
-        let fortran_order = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
+        let (kind, item_size, big_endian) = parse_element(text).unwrap_or((b'?', 0, false));
+        let fortran_order = find_value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
         Ok(Npy {
             text,
             kind,
             item_size,
             big_endian,
             fortran_order,
-            shape: shape(text),
+            shape: parse_shape(text),
             data: &bytes[start..],
             data_offset: start,
         })
@@ -91,14 +91,14 @@ impl<'a> Npy<'a> {
     }
 }
 
-fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }
 
 /// Finds the element type in the header. Returns its letter, its size in bytes, and whether it is
 /// big-endian. Returns `None` if the type is not a letter and a size, as in `'<f4'`.
-fn element(text: &str) -> Option<(u8, usize, bool)> {
-    let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
+fn parse_element(text: &str) -> Option<(u8, usize, bool)> {
+    let descr = find_value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {
         order @ (b'<' | b'>' | b'|' | b'=') => (*order, &descr[1..]),
         _ => (b'<', descr),
@@ -111,8 +111,8 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
     kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }
 
-fn shape(text: &str) -> Option<Shape> {
-    let axes = value(text, "'shape'")?.strip_prefix('(')?.split_once(')')?.0;
+fn parse_shape(text: &str) -> Option<Shape> {
+    let axes = find_value(text, "'shape'")?.strip_prefix('(')?.split_once(')')?.0;
     let axes = axes.trim().strip_suffix(',').unwrap_or(axes.trim());
     let mut shape = Shape::new();
     for axis in axes.split(',').map(str::trim).filter(|_| !axes.is_empty()) {

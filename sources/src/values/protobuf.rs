@@ -23,11 +23,11 @@ impl<'a> Fields<'a> {
         Fields { bytes, position: 0 }
     }
 
-    fn varint(&mut self) -> Result<u64, String> {
+    fn read_varint(&mut self) -> Result<u64, String> {
         varint(self.bytes, &mut self.position).ok_or_else(|| format!("invalid varint at byte {}", self.position))
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
+    fn read_bytes(&mut self, length: u64) -> Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
         let content = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
         let (offset, end) = (self.position, self.bytes.len());
@@ -38,17 +38,17 @@ impl<'a> Fields<'a> {
         Ok(content)
     }
 
-    fn field(&mut self) -> Result<(usize, u64, Field<'a>), String> {
+    fn read_field(&mut self) -> Result<(usize, u64, Field<'a>), String> {
         let offset = self.position;
-        let tag = self.varint()?;
+        let tag = self.read_varint()?;
         let field = match tag & 7 {
-            0 => Field::Varint(self.varint()?),
-            1 => Field::Fixed64(self.take(8)?),
+            0 => Field::Varint(self.read_varint()?),
+            1 => Field::Fixed64(self.read_bytes(8)?),
             2 => {
-                let length = self.varint()?;
-                Field::Bytes(self.take(length)?)
+                let length = self.read_varint()?;
+                Field::Bytes(self.read_bytes(length)?)
             }
-            5 => Field::Fixed32(self.take(4)?),
+            5 => Field::Fixed32(self.read_bytes(4)?),
             kind => return Err(format!("the field at byte {offset} has the unknown wire type {kind}")),
         };
         Ok((offset, tag >> 3, field))
@@ -62,7 +62,7 @@ impl<'a> Iterator for Fields<'a> {
         if self.position >= self.bytes.len() {
             return None;
         }
-        let field = self.field();
+        let field = self.read_field();
         if field.is_err() {
             self.position = self.bytes.len();
         }

@@ -1,5 +1,5 @@
-//! [`VideoFile`]: a video file and its sample table. [`VideoFiles`]: caches the most recently used
-//! video files.
+//! [`VideoFile`]: a video file and its sample table. [`VideoFileCache`]: caches the most recently
+//! used video files.
 //!
 //! The sample table maps a frame to the packets of its group of pictures. The packets become a
 //! [record](warpfeed_video::record), which a codec decodes like an image.
@@ -73,8 +73,8 @@ impl VideoFile {
         self.file.check()
     }
 
-    pub(crate) fn packets(self: &Arc<Self>) -> Packets {
-        Packets { video: self.clone(), read_runs: Vec::new() }
+    pub(crate) fn packet_reader(self: &Arc<Self>) -> PacketReader {
+        PacketReader { video: self.clone(), read_runs: Vec::new() }
     }
 
     /// Yields the packet range of each group of pictures that contains some of `packets`.
@@ -104,7 +104,7 @@ impl VideoFile {
 
     /// Returns the first packet and the byte range of each group of pictures that is fetched if
     /// `frames` are read in this order. A group occurs again if a later frame returns to it,
-    /// because [`Packets::fetch`] has dropped its bytes by then. Omits groups without a [byte
+    /// because [`PacketReader::fetch`] has dropped its bytes by then. Omits groups without a [byte
     /// range](VideoFile::group_bytes).
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
         let (mut groups, mut previous) = (Vec::new(), Vec::new());
@@ -147,14 +147,14 @@ fn packet_end(packet: &Packet) -> u64 {
 }
 
 /// Reads the packets of the frames of one sample. A run of bytes that was read from a store stays
-/// in memory until a [fetch](Packets::fetch) needs none of its packets.
-pub(crate) struct Packets {
+/// in memory until a [fetch](PacketReader::fetch) needs none of its packets.
+pub(crate) struct PacketReader {
     video: Arc<VideoFile>,
     /// Bytes that were read from a store, with their offsets.
     read_runs: Vec<(u64, Vec<u8>)>,
 }
 
-impl Packets {
+impl PacketReader {
     pub(crate) fn append_record(&mut self, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let track = self.video.track();
         let packets = self.video.needed_packets(frame);
@@ -216,7 +216,7 @@ impl Packets {
     }
 
     /// Appends the sizes and the bytes of `packets` to `out`. Packets in a store must have been
-    /// [fetched](Packets::fetch). `frame` is for messages.
+    /// [fetched](PacketReader::fetch). `frame` is for messages.
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.
@@ -248,10 +248,10 @@ fn packet_in_run<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Opt
 }
 
 /// The most recently used video files of a dataset.
-pub(crate) struct VideoFiles {
+pub(crate) struct VideoFileCache {
     open: Mutex<OpenFiles>,
     /// A condition that is notified when a table has been read.
-    table_read: Condvar,
+    table_loaded: Condvar,
     max_files: usize,
     listeners: Mutex<Vec<Weak<Listener>>>,
 }
@@ -269,15 +269,15 @@ struct OpenFiles {
     opening: HashSet<usize>,
 }
 
-impl VideoFiles {
+impl VideoFileCache {
     /// Caches at most `max_files` files, with at most [`MAX_PACKETS`] packets in their tables. The
     /// file that was opened last is cached even if it exceeds these limits.
     pub(crate) fn new(max_files: usize) -> Self {
-        VideoFiles { open: Mutex::default(), table_read: Condvar::new(), max_files, listeners: Mutex::default() }
+        VideoFileCache { open: Mutex::default(), table_loaded: Condvar::new(), max_files, listeners: Mutex::default() }
     }
 
     /// Calls `listener`, until it is dropped, whenever a file has been opened.
-    pub(crate) fn listen(&self, listener: &Arc<Listener>) {
+    pub(crate) fn add_listener(&self, listener: &Arc<Listener>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(listener));
@@ -304,11 +304,11 @@ impl VideoFiles {
                 }
                 break;
             }
-            open = self.table_read.wait_timeout(open, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            open = self.table_loaded.wait_timeout(open, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             cancel::check()?;
         }
         drop(open);
-        let opening = Opening { files: self, index };
+        let opening = OpeningGuard { files: self, index };
         let file = Arc::new(read()?);
         let mut open = self.lock();
         open.packets += file.track.packets().len();
@@ -353,15 +353,15 @@ impl OpenFiles {
 
 /// Marks a table as being read. When this value is dropped, the threads that wait for the table
 /// wake up.
-struct Opening<'a> {
-    files: &'a VideoFiles,
+struct OpeningGuard<'a> {
+    files: &'a VideoFileCache,
     index: usize,
 }
 
-impl Drop for Opening<'_> {
+impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
         self.files.lock().opening.remove(&self.index);
-        self.files.table_read.notify_all();
+        self.files.table_loaded.notify_all();
     }
 }
 

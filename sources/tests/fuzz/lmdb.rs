@@ -113,7 +113,7 @@ fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     drop(pickled::classes(&value));
     let values = || [first, &value].map(|value| Ok(&value[..])).into_iter();
     let Ok(mut layout) = Pickled::new(values(), &ColumnChoice::default()) else { return false };
-    if layout.learn(values(), None, true).is_err() {
+    if layout.learn_labels(values(), None, true).is_err() {
         return false;
     }
     let read = |page: &mut Vec<u8>| {

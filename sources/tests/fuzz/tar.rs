@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::header::BLOCK;
+use super::header::BLOCK_BYTES;
 use super::index::Index;
 use super::manifest::Manifest;
 use super::sidecar;
@@ -28,7 +28,7 @@ const WORDS: [&[u8]; 18] = [
     b"../../../../etc/passwd",
     b"/etc/passwd.jpg",
     b"[\"a\", \"b\"]",
-    &[0; BLOCK],
+    &[0; BLOCK_BYTES],
 ];
 
 fn shards() -> Vec<Vec<u8>> {
@@ -39,18 +39,18 @@ fn shards() -> Vec<Vec<u8>> {
     ]
     .map(|tar| {
         // Remove the zeros that pad the file to a tape record, or most mutations would hit them.
-        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |index| index + 1).next_multiple_of(BLOCK);
-        tar[..end + 2 * BLOCK].to_vec()
+        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |index| index + 1).next_multiple_of(BLOCK_BYTES);
+        tar[..end + 2 * BLOCK_BYTES].to_vec()
     })
     .into();
     let member = |name: &str, kind: u8, data: &[u8]| {
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES];
         block[..name.len()].copy_from_slice(name.as_bytes());
         block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
         block[156] = kind;
         block[257..265].copy_from_slice(b"ustar\x0000");
         block.extend_from_slice(data);
-        block.resize(block.len().next_multiple_of(BLOCK), 0);
+        block.resize(block.len().next_multiple_of(BLOCK_BYTES), 0);
         block
     };
     let link = |name: &str, kind: u8, target: &str| {
@@ -68,7 +68,7 @@ fn shards() -> Vec<Vec<u8>> {
         member("link.jpg", b'2', b""),
         link("b.jpg", b'1', "folder/name.png"),
         link("c.jpg", b'2', "b.jpg"),
-        vec![0; 2 * BLOCK],
+        vec![0; 2 * BLOCK_BYTES],
     ];
     shards.push(small.concat());
     shards
@@ -77,7 +77,7 @@ fn shards() -> Vec<Vec<u8>> {
 /// Corrects the checksum of every block that looks like a header, because the reader stops at a
 /// wrong checksum.
 fn fix_checksums(tar: &mut [u8]) {
-    for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
+    for block in tar.chunks_exact_mut(BLOCK_BYTES).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
         block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());

@@ -75,7 +75,7 @@ fn case(files: &[Vec<u8>], words: &[&[u8]], seed: u64) -> bool {
     assert_eq!(Some(track), open(&file).as_ref().map(|again| again.track()));
     let times: Vec<i64> = (0..track.len()).map(|frame| track.time(frame).ticks).collect();
     assert!(times.is_sorted_by(|a, b| a < b));
-    let (mut packets, mut record) = (video.packets(), Vec::new());
+    let (mut packets, mut record) = (video.packet_reader(), Vec::new());
     let mut is_read = false;
     for frame in (0..track.len()).take(20) {
         record.clear();

@@ -235,7 +235,7 @@ impl ReadStage {
             }
             let (stage, part_receiver, send_part) = (self.clone(), part_receiver.clone(), send_part.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
-                source::reads_ahead();
+                source::mark_reader_thread();
                 stage.run_reader(index, &part_receiver, &send_part);
             });
             match thread {

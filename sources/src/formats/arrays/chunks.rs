@@ -22,7 +22,7 @@ const DEFAULT_CACHE_BYTES: usize = 32 << 20;
 /// checksum, which the next filter removes.
 const MAX_EXCESS_BYTES: usize = 64;
 
-pub(super) struct Chunks {
+pub(super) struct ChunkedArray {
     file_index: usize,
     shape: Vec<usize>,
     element_size: usize,
@@ -66,7 +66,7 @@ impl GrantedCache for ChunkCache {
     }
 }
 
-impl Chunks {
+impl ChunkedArray {
     /// Creates the chunk table of an array with elements of `element_size` bytes. For each chunk,
     /// `chunk_records` yields the position of its first element in the array, its offset and length
     /// in the file, and the bit mask of filters that were not applied. Fails if a chunk of the
@@ -130,7 +130,16 @@ impl Chunks {
         let written = locations.iter().flatten().count();
         let locations = locations.into_iter().collect::<Option<_>>().ok_or_else(|| missing_error(written))?;
         let cache = Arc::default();
-        Ok(Chunks { file_index, shape: shape.to_vec(), element_size, chunk_shape, grid, locations, filters, cache })
+        Ok(ChunkedArray {
+            file_index,
+            shape: shape.to_vec(),
+            element_size,
+            chunk_shape,
+            grid,
+            locations,
+            filters,
+            cache,
+        })
     }
 
     /// Returns the cache, and the number of bytes that a loader should grant it.

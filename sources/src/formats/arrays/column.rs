@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 #[cfg(feature = "hdf5")]
-use super::chunks::{ChunkCache, Chunks};
+use super::chunks::{ChunkCache, ChunkedArray};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::machine::bytes::grow_to;
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::elements::Dtype;
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
 pub(super) struct Column {
     pub(super) name: String,
@@ -41,7 +41,7 @@ pub(super) enum Storage {
     },
     Memory(Vec<u8>),
     #[cfg(feature = "hdf5")]
-    Chunks(Chunks),
+    ChunkedArray(ChunkedArray),
 }
 
 impl fmt::Debug for Column {
@@ -96,7 +96,7 @@ impl Column {
     #[cfg(feature = "hdf5")]
     pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
         match &self.storage {
-            Storage::Chunks(chunks) => Some(chunks.cache()),
+            Storage::ChunkedArray(chunks) => Some(chunks.cache()),
             _ => None,
         }
     }
@@ -114,7 +114,7 @@ impl Column {
     }
 
     fn sample_size(&self) -> usize {
-        // Cannot overflow: `check` or `Chunks::new` has limited the size of an array that has
+        // Cannot overflow: `check` or `ChunkedArray::new` has limited the size of an array that has
         // samples.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
@@ -135,7 +135,7 @@ impl Column {
         let stored_bytes: &'a [u8] = match &self.storage {
             Storage::Memory(bytes) => &bytes[index * sample_size..][..sample_size],
             #[cfg(feature = "hdf5")]
-            Storage::Chunks(chunks) => {
+            Storage::ChunkedArray(chunks) => {
                 let mut stored_bytes = Vec::new();
                 chunks.read(files, index, grow_to(&mut stored_bytes, sample_size as u64)?)?;
                 let start = buffer.len();
@@ -143,7 +143,7 @@ impl Column {
                     true => buffer.extend_from_slice(&stored_bytes),
                     false => self.dtype.convert(&stored_bytes, buffer),
                 }
-                return Ok(RowBytes::since(start, buffer));
+                return Ok(RowBytes::page_tail(start, buffer));
             }
             Storage::File { file_index, offset } => {
                 let (file, offset) = (&files[*file_index], offset + index as u64 * sample_size as u64);
@@ -156,7 +156,7 @@ impl Column {
                     RowBytes::Page(range) => {
                         let stored_bytes = buffer.split_off(range.start);
                         self.dtype.convert(&stored_bytes, buffer);
-                        return Ok(RowBytes::since(range.start, buffer));
+                        return Ok(RowBytes::page_tail(range.start, buffer));
                     }
                 }
             }
@@ -166,7 +166,7 @@ impl Column {
         }
         let start = buffer.len();
         self.dtype.convert(stored_bytes, buffer);
-        Ok(RowBytes::since(start, buffer))
+        Ok(RowBytes::page_tail(start, buffer))
     }
 }
 
@@ -176,14 +176,14 @@ impl Column {
         files: &'a [Arc<OpenFile>],
         index: usize,
         buffer: &mut Vec<u8>,
-    ) -> Result<Found<'a>> {
+    ) -> Result<ColumnValue<'a>> {
         let (heap, file) =
             (self.heap.expect("`read_heap_value` is called only for variable-length columns"), &files[0]);
         let mut scratch = Vec::new();
         let reference = self.read_sample(files, index, None, &mut scratch)?;
-        let value = heap.read_value(file, reference.of(&scratch), buffer);
+        let value = heap.read_value(file, reference.resolve(&scratch), buffer);
         let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
-        Ok(if heap.is_text { Found::Text(value) } else { Found::Bytes(value) })
+        Ok(if heap.is_text { ColumnValue::Text(value) } else { ColumnValue::Bytes(value) })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::storage::tree::Tree;
 pub(crate) const NPY: DataFormat = DataFormat {
     is_folder: is_npy_folder,
     is_file: |_, start| start.starts_with(b"\x93NUMPY"),
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new(
         "npy",
         "an `.npy` file with one sample per entry of the first axis, or a folder of such files",
@@ -25,7 +25,7 @@ pub(crate) const NPY: DataFormat = DataFormat {
 };
 
 pub(crate) const NPZ: DataFormat = DataFormat {
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
             super::Arrays::open_at(&location, "npz", options)?
@@ -34,7 +34,7 @@ pub(crate) const NPZ: DataFormat = DataFormat {
 };
 
 pub(crate) const SAFETENSORS: DataFormat = DataFormat {
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
             super::Arrays::open_at(&location, "safetensors", options)?
@@ -43,7 +43,7 @@ pub(crate) const SAFETENSORS: DataFormat = DataFormat {
 };
 
 pub(crate) const TORCH: DataFormat = DataFormat {
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
             super::Arrays::open_at(&location, "torch", options)?
@@ -53,7 +53,7 @@ pub(crate) const TORCH: DataFormat = DataFormat {
 
 pub(crate) const HDF5: DataFormat = DataFormat {
     is_file: |_, start| start.starts_with(b"\x89HDF\r\n\x1a\n"),
-    has_parts: true,
+    has_splits: true,
     companions: Some(Companions::NONE),
     ..DataFormat::new(
         "hdf5",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hdf5_pure::{Dataset, Datatype, DatatypeByteOrder, File, FormatError, Group, Layout, Source};
 
-use super::chunks::Chunks;
+use super::chunks::ChunkedArray;
 use super::column::{ArraySelector, Column, Heap, Storage};
 use super::filters::Filter;
 use crate::error::{Error, Result};
@@ -63,8 +63,8 @@ fn read_columns(file: &Arc<OpenFile>, file_index: usize, selector: ArraySelector
     paths.sort();
     let selected = selector(&paths)?;
     let column = |(index, name): (usize, String)| {
-        let set = opened.dataset(&paths[index]).map_err(library_error)?;
-        read_column(&opened, &set, name.clone(), file_index, file.len())
+        let dataset = opened.dataset(&paths[index]).map_err(library_error)?;
+        read_column(&opened, &dataset, name.clone(), file_index, file.len())
             .map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))
     };
     selected.into_iter().map(column).collect()
@@ -97,13 +97,13 @@ fn library_error(e: hdf5_pure::Error) -> Error {
 }
 
 /// `len` is the length of the file in bytes.
-fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
-    let sides = set.shape().map_err(library_error)?;
+fn read_column(file: &File, dataset: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
+    let sides = dataset.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
     let shape: Vec<usize> =
         sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
-    let (dtype, heap) = element_type(file, &set.datatype().map_err(library_error)?)?;
-    let mut column = match set.layout().map_err(library_error)? {
+    let (dtype, heap) = element_type(file, &dataset.datatype().map_err(library_error)?)?;
+    let mut column = match dataset.layout().map_err(library_error)? {
         // Scalars are ignored later, so their values are not read.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
         Layout::Contiguous { address: Some(address), size } => {
@@ -116,21 +116,21 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
             Column::in_file(name, dtype, shape, file_index, address, size)?
         }
         Layout::Compact { .. } => {
-            let bytes = set.read_raw().map_err(library_error)?;
+            let bytes = dataset.read_raw().map_err(library_error)?;
             Column::in_memory(name, dtype, shape, bytes)?
         }
         Layout::Chunked { chunk_shape, .. } => {
-            let filters: Vec<_> = set
+            let filters: Vec<_> = dataset
                 .filter_pipeline()
                 .iter()
                 .map(|filter| Filter::from_id(filter.id, &filter.client_data))
                 .collect::<Result<_>>()?;
-            let chunk_records = set.chunks().map_err(library_error)?;
+            let chunk_records = dataset.chunks().map_err(library_error)?;
             let chunk_records = chunk_records
                 .into_iter()
                 .map(|chunk| (chunk.offset, chunk.address, chunk.storage_size, chunk.filter_mask));
-            let chunks = Chunks::new(file_index, len, &shape, dtype.size, &chunk_shape, filters, chunk_records)?;
-            Column { name, dtype, shape, storage: Storage::Chunks(chunks), heap: None }
+            let chunks = ChunkedArray::new(file_index, len, &shape, dtype.size, &chunk_shape, filters, chunk_records)?;
+            Column { name, dtype, shape, storage: Storage::ChunkedArray(chunks), heap: None }
         }
         Layout::Virtual => {
             return Err(Error::in_source(

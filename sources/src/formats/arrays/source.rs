@@ -21,12 +21,12 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::ColumnChoice;
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
+use crate::storage::prefetch::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
 use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
 use crate::values::pixels;
-use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
+use crate::values::record::{ColumnValue, NamedCell, RowConverter, Survey, is_label};
 
 /// A dataset of arrays. The first axis of each array is the sample index.
 ///
@@ -76,7 +76,7 @@ use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
-    rows: Rows,
+    row_converter: RowConverter,
     label: Option<usize>,
     len: usize,
     path: PathBuf,
@@ -133,7 +133,7 @@ impl Arrays {
     /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn open_at(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
-        let selector = |names: &[String]| select_arrays(names, location.part.as_deref(), &choice);
+        let selector = |names: &[String]| select_arrays(names, location.split.as_deref(), &choice);
         let (files, columns) = open_columns(location, kind, &selector).map_err(|e| e.at_path(&location.path))?;
         Self::from_columns(&location.path, kind, choice, files, columns, options)
     }
@@ -174,26 +174,37 @@ impl Arrays {
         for index in 0..survey_count {
             buffer.clear();
             let row = read_row(&columns, &files, index, None, &mut buffer).map_err(with_path)?;
-            survey.see(&row, &buffer).map_err(with_path)?;
+            survey.add_row(&row, &buffer).map_err(with_path)?;
         }
-        let mut rows = survey.finish(&choice).map_err(with_path)?;
+        let mut row_converter = survey.finish(&choice).map_err(with_path)?;
         let texts = |name: &str, visit: &mut dyn FnMut(usize, &str)| {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
                 buffer.clear();
                 for NamedCell { content, .. } in read_row(label.clone(), &files, index, None, &mut buffer)? {
-                    if let Found::Text(text) = content {
-                        let text = std::str::from_utf8(text.of(&buffer));
+                    if let ColumnValue::Text(text) = content {
+                        let text = std::str::from_utf8(text.resolve(&buffer));
                         visit(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
                     }
                 }
                 Ok(())
             })
         };
-        rows.learn(options.classes.as_ref(), options.defer_unknown_classes, texts).map_err(with_path)?;
-        let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
+        row_converter
+            .learn_labels(options.classes.as_ref(), options.defer_unknown_classes, texts)
+            .map_err(with_path)?;
+        let label = row_converter.label().and_then(|name| columns.iter().position(|column| column.name == name));
         let requested_checks = AtomicU64::new(0);
-        Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
+        Ok(Arrays {
+            files,
+            columns: columns.into(),
+            row_converter,
+            label,
+            len,
+            path: path.to_owned(),
+            kind,
+            requested_checks,
+        })
     }
 
     #[cfg(feature = "hdf5")]
@@ -341,7 +352,7 @@ fn read_row<'a>(
         let prefetch_index = first_prefetch_index.map(|first| (first + position) as u64);
         let content = match column.heap {
             Some(_) => column.read_heap_value(files, index, buffer)?,
-            None => Found::array(
+            None => ColumnValue::array(
                 column.dtype.element()?,
                 &column.shape[1..],
                 column.read_sample(files, index, prefetch_index, buffer)?,
@@ -375,7 +386,7 @@ impl Source for Arrays {
         let key = RowBytes::Page(0..scratch.len());
         let row = read_row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
             .map_err(|e| e.at_path(&self.path))?;
-        self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
+        self.row_converter.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
@@ -417,7 +428,7 @@ impl Source for Arrays {
         scratch.clear();
         let row =
             read_row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
-        self.rows
+        self.row_converter
             .sample(RowBytes::Borrowed(b""), row, scratch)
             .and_then(|s| s.label())
             .map_err(|e| e.at_path(&self.path))
@@ -428,11 +439,11 @@ impl Source for Arrays {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        Some(self.rows.field_names())
+        Some(self.row_converter.field_names())
     }
 
     fn classes(&self) -> &[String] {
-        self.rows.classes()
+        self.row_converter.classes()
     }
 
     fn kind(&self) -> &'static str {

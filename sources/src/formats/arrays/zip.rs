@@ -107,20 +107,20 @@ pub(super) fn read_member(bytes: &dyn Bytes, member: &Member, max_len: u64) -> R
     let (mut remaining, mut offset) = (stored, member.offset);
     // Read one MiB at a time, so that an unmapped file does not need memory for all compressed
     // bytes.
-    let pieces = std::iter::from_fn(|| {
-        let piece = remaining.min(1 << 20);
-        (piece > 0).then(|| {
-            let result = bytes.get(offset, piece as usize, &mut scratch).and_then(try_copy);
-            (remaining, offset) = (remaining - piece, offset + piece);
+    let chunks = std::iter::from_fn(|| {
+        let chunk = remaining.min(1 << 20);
+        (chunk > 0).then(|| {
+            let result = bytes.get(offset, chunk as usize, &mut scratch).and_then(try_copy);
+            (remaining, offset) = (remaining - chunk, offset + chunk);
             result
         })
     });
     let read = || -> std::io::Result<()> {
-        let pieces = PieceReader { pieces, piece: Vec::new(), position: 0 };
+        let chunks = ChunkReader { chunks, chunk: Vec::new(), position: 0 };
         // The claimed length may be wrong, so let the buffer grow with the content.
         match member.is_deflated {
-            true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
-            false => { pieces }.read_to_end(&mut content)?,
+            true => DeflateDecoder::new(chunks).take(len + 1).read_to_end(&mut content)?,
+            false => { chunks }.read_to_end(&mut content)?,
         };
         Ok(())
     };
@@ -141,9 +141,9 @@ pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> 
     }
     let (mut hash, mut scratch, mut verified_len) = (crc32fast::Hasher::new(), Vec::new(), 0);
     while verified_len < member.compressed_len {
-        let piece = (member.compressed_len - verified_len).min(1 << 20);
-        hash.update(bytes.get(member.offset + verified_len, piece as usize, &mut scratch)?);
-        verified_len += piece;
+        let chunk = (member.compressed_len - verified_len).min(1 << 20);
+        hash.update(bytes.get(member.offset + verified_len, chunk as usize, &mut scratch)?);
+        verified_len += chunk;
     }
     if hash.finalize() != member.crc {
         let Member { name, compressed_len: stored, .. } = member;
@@ -155,23 +155,23 @@ pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> 
 /// Maximum number of bytes of uncompressed members that are verified when an archive is opened.
 pub(super) const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
-struct PieceReader<I> {
-    pieces: I,
-    piece: Vec<u8>,
+struct ChunkReader<I> {
+    chunks: I,
+    chunk: Vec<u8>,
     position: usize,
 }
 
-impl<I: Iterator<Item = Result<Vec<u8>>>> Read for PieceReader<I> {
+impl<I: Iterator<Item = Result<Vec<u8>>>> Read for ChunkReader<I> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        if self.position == self.piece.len() {
-            self.piece = match self.pieces.next() {
-                Some(piece) => piece.map_err(std::io::Error::other)?,
+        if self.position == self.chunk.len() {
+            self.chunk = match self.chunks.next() {
+                Some(chunk) => chunk.map_err(std::io::Error::other)?,
                 None => return Ok(0),
             };
             self.position = 0;
         }
-        let count = out.len().min(self.piece.len() - self.position);
-        out[..count].copy_from_slice(&self.piece[self.position..][..count]);
+        let count = out.len().min(self.chunk.len() - self.position);
+        out[..count].copy_from_slice(&self.chunk[self.position..][..count]);
         self.position += count;
         Ok(count)
     }

@@ -13,7 +13,7 @@ use crate::machine::bytes::grow_to;
 use crate::model::Value;
 use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::storage::{OpenFile, RowBytes};
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
 /// Approximate maximum size of a value as JSON, in bytes. Lists may share elements, so even a small
 /// file can describe a huge value. The size is checked before each element, so the last element may
@@ -131,9 +131,15 @@ pub(super) struct CellReader<'a, 'b> {
 }
 
 impl<'a> CellReader<'a, '_> {
-    pub(super) fn read_cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn read_cell(
+        self,
+        field: &Field,
+        form: Form,
+        row: u64,
+        scratch: &mut Vec<u8>,
+    ) -> Result<ColumnValue<'a>> {
         if !self.is_valid(field, row)? {
-            return Ok(Found::Null);
+            return Ok(ColumnValue::Null);
         }
         if field.kind == Kind::OneChild {
             return self.read_cell(&field.children[0], form, row, scratch);
@@ -143,9 +149,9 @@ impl<'a> CellReader<'a, '_> {
             Form::File { bytes, path } => {
                 let file = self.read_cell(&field.children[bytes], Form::Plain, row, scratch)?;
                 match (file, path) {
-                    (Found::Null, Some(path)) => {
+                    (ColumnValue::Null, Some(path)) => {
                         match self.read_cell(&field.children[path], Form::Plain, row, scratch)? {
-                            Found::Text(path) => Ok(Found::Path(path)),
+                            ColumnValue::Text(path) => Ok(ColumnValue::Path(path)),
                             other => Ok(other),
                         }
                     }
@@ -156,42 +162,42 @@ impl<'a> CellReader<'a, '_> {
             Form::Json => {
                 let start = scratch.len();
                 self.append_json(field, row, start, scratch)?;
-                Ok(Found::Json(RowBytes::since(start, scratch)))
+                Ok(ColumnValue::Json(RowBytes::page_tail(start, scratch)))
             }
         }
     }
 
-    fn read_plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn read_plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         match field.kind {
             Kind::Number(element) => {
                 let size = element.size() as u64;
-                Ok(Found::number(element, self.read_bytes(field.first_buffer + 1, row * size, size, scratch)?))
+                Ok(ColumnValue::number(element, self.read_bytes(field.first_buffer + 1, row * size, size, scratch)?))
             }
             Kind::Bool | Kind::Half => {
                 let start = scratch.len();
                 let element = self.append_converted(field, row..row + 1, scratch)?;
-                Ok(Found::number(element, RowBytes::since(start, scratch)))
+                Ok(ColumnValue::number(element, RowBytes::page_tail(start, scratch)))
             }
             Kind::Bytes { is_large } | Kind::Text { is_large } => {
                 let (start, end) =
                     self.value_range(field, is_large, row, self.batch.buffers[field.first_buffer + 2].1)?;
                 let bytes = self.read_bytes(field.first_buffer + 2, start, end - start, scratch)?;
                 if matches!(field.kind, Kind::Bytes { .. }) {
-                    return Ok(Found::Bytes(bytes));
+                    return Ok(ColumnValue::Bytes(bytes));
                 }
-                match std::str::from_utf8(bytes.of(scratch)) {
-                    Ok(_) => Ok(Found::Text(bytes)),
+                match std::str::from_utf8(bytes.resolve(scratch)) {
+                    Ok(_) => Ok(ColumnValue::Text(bytes)),
                     Err(_) => Err(self.damaged("the text is not UTF-8")),
                 }
             }
-            Kind::FixedBytes(width) => {
-                self.read_bytes(field.first_buffer + 1, row * width as u64, width as u64, scratch).map(Found::Bytes)
-            }
-            _ => Ok(Found::Null),
+            Kind::FixedBytes(width) => self
+                .read_bytes(field.first_buffer + 1, row * width as u64, width as u64, scratch)
+                .map(ColumnValue::Bytes),
+            _ => Ok(ColumnValue::Null),
         }
     }
 
-    fn read_numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn read_numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let mut range = self.element_rows(field, row)?;
         let mut shape = ArrayVec::<usize, MAX_NUMBERS_AXES>::new();
         shape.push((range.end - range.start) as usize);
@@ -212,12 +218,12 @@ impl<'a> CellReader<'a, '_> {
         let Kind::Number(element) = inner.kind else {
             let start = scratch.len();
             let element = self.append_converted(inner, range, scratch)?;
-            return Ok(Found::Numbers { element, shape, data: RowBytes::since(start, scratch) });
+            return Ok(ColumnValue::Numbers { element, shape, data: RowBytes::page_tail(start, scratch) });
         };
         let size = element.size() as u64;
         let data =
             self.read_bytes(inner.first_buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
-        Ok(Found::Numbers { element, shape, data })
+        Ok(ColumnValue::Numbers { element, shape, data })
     }
 
     /// Appends the values in the rows `range`. Booleans become `u8`, and 16-bit floats become
@@ -390,7 +396,7 @@ impl<'a> CellReader<'a, '_> {
         }
         let start = scratch.len();
         self.with_bytes(offset, len, |bytes| append(scratch, bytes))??;
-        Ok(RowBytes::since(start, scratch))
+        Ok(RowBytes::page_tail(start, scratch))
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: Arrow::is_saved,
     files: |folder| folder.count_files("arrow"),
     is_file: |_, start| start.starts_with(MAGIC),
-    has_parts: true,
+    has_splits: true,
     companions: Some(Companions::NONE),
     ..DataFormat::new(
         "arrow",

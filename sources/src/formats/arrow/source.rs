@@ -16,7 +16,7 @@ use crate::storage::splits;
 use crate::storage::tree::Tree;
 use crate::storage::{DatasetLocation, Files, OpenFile, delegate_to_files};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, ColumnType, Columns, Found, columns_error, guess_type};
+use crate::values::record::{Column, ColumnType, ColumnValue, Columns, columns_error, guess_type};
 
 const MAX_STATE_BYTES: u64 = 64 << 20;
 /// File name of the list of data files. `datasets.save_to_disk` writes it after the data files.
@@ -113,7 +113,7 @@ impl Arrow {
 
     pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
-        let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
+        let opened = in_parallel(&list_files(path, location.split.as_deref())?, |path| {
             let (file, _) = OpenFile::open(path, options.mapped)?;
             let range = 0..file.len();
             Ok((file, range, None))
@@ -177,7 +177,7 @@ impl Arrow {
             .collect::<Result<_>>()?;
         let untyped_columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let read_value = |row, column, scratch: &mut Vec<u8>| arrow.read_value(row, column, scratch);
-        let columns = features.learn(untyped_columns, &columns, options, arrow.len(), read_value);
+        let columns = features.learn_labels(untyped_columns, &columns, options, arrow.len(), read_value);
         arrow.columns = columns.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }
@@ -209,7 +209,7 @@ impl Arrow {
         guess_type(self.len(), |row, scratch| self.read_value(row, column, scratch))
     }
 
-    fn read_value<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn read_value<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let (file, batches, row) = self.files.locate(row);
         let (batch, row_in_batch) = batches.locate(row);
         let (field, form): (&Field, _) = (&self.fields[column], self.forms[column]);
@@ -220,7 +220,7 @@ impl Arrow {
 }
 
 /// Returns the data files of the dataset at `path`, or of one of its splits.
-fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
+fn list_files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {
             Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the end of the path"))
@@ -247,7 +247,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         }
         let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
         let folder = splits::choose_split(path, folders, split)?.remove(0);
-        return files(&folder, None);
+        return list_files(&folder, None);
     }
     if !file::is_file(path.join(STATE_FILE))? {
         let files = splits::files_in(path, "arrow")?;

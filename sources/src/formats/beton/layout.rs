@@ -8,7 +8,7 @@ use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout, f16_to_f32};
-use crate::values::record::{ColumnType, Found};
+use crate::values::record::{ColumnType, ColumnValue};
 
 /// The fields, and the record of each sample. A record contains scalars and pointers to other
 /// values.
@@ -103,7 +103,7 @@ impl Layout for BetonLayout {
         &self.names
     }
 
-    fn head(&self) -> usize {
+    fn head_len(&self) -> usize {
         0
     }
 
@@ -128,23 +128,23 @@ impl Layout for BetonLayout {
         })
     }
 
-    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
         let row_bytes = RowBytes::Borrowed(bytes);
         let from_record = |buffer: &mut Vec<u8>, element| {
             let start = buffer.len();
             buffer.extend_from_slice(&record[..8]);
-            Found::number(element, RowBytes::since(start, buffer))
+            ColumnValue::number(element, RowBytes::page_tail(start, buffer))
         };
         Ok(match &field.kind {
             Kind::Int => from_record(buffer, Element::I64),
             Kind::Float => from_record(buffer, Element::F64),
-            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(row_bytes),
-            Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
+            Kind::Bytes | Kind::Unsupported(_) => ColumnValue::Bytes(row_bytes),
+            Kind::Json => ColumnValue::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, buffer),
-            Kind::Array(Dtype::Element(element), shape) => Found::array(*element, shape, row_bytes),
-            Kind::Image if record[0] == 0 => Found::Bytes(row_bytes),
+            Kind::Array(Dtype::Element(element), shape) => ColumnValue::array(*element, shape, row_bytes),
+            Kind::Image if record[0] == 0 => ColumnValue::Bytes(row_bytes),
             Kind::Image if record[0] == 1 => {
                 let side = |offset| usize::from(u16_at(record, offset).expect("inside the record"));
                 let (width, height) = (side(1), side(3));
@@ -157,7 +157,7 @@ impl Layout for BetonLayout {
                 let start = buffer.len();
                 Numbers::npy_header::<u8>(&[height, width, 3], buffer);
                 buffer.extend_from_slice(bytes);
-                Found::Bytes(RowBytes::since(start, buffer))
+                ColumnValue::Bytes(RowBytes::page_tail(start, buffer))
             }
             Kind::Image => {
                 return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));

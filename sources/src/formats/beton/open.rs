@@ -7,14 +7,14 @@ use super::layout::BetonLayout;
 use crate::error::{Error, Result, try_collect, try_copy};
 use crate::options::{Opened, Options};
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Items, Rows, SampleSpans};
+use crate::values::items::{RowSource, SampleFiles, SampleSpans};
 
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let file = location.storage.open(path)?;
     let (layout, spans) = read(&file).map_err(|e| e.at_path(path))?;
-    let items = Items::new(vec![(file, SampleSpans::Spans(spans))])?;
-    Ok(Arc::new(Rows::new(path, items, layout, options)?))
+    let sample_files = SampleFiles::new(vec![(file, SampleSpans::Spans(spans))])?;
+    Ok(Arc::new(RowSource::new(path, sample_files, layout, options)?))
 }
 
 /// The start and the end of the values of each sample, as byte offsets in the file.

@@ -10,15 +10,15 @@ use super::plan::ClipPlan;
 use crate::error::{Error, Result, append, reserve};
 use crate::formats::folder::{FileKind, Listing, select_samples};
 use crate::machine::bytes::grow_to;
-use crate::model::sample::are_one;
+use crate::model::sample::are_same_field;
 use crate::model::value::Element;
 use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, identity, max_prefetch_bytes};
+use crate::storage::prefetch::{Remote, hash_objects, max_prefetch_bytes};
 use crate::storage::{DatasetLocation, OpenFile, Storage};
-use crate::values::video::{VideoFile, VideoFiles};
-use crate::values::video_ahead::{VideoSamples, prefetcher, whole_file_key};
+use crate::values::video::{VideoFile, VideoFileCache};
+use crate::values::video_prefetch::{VideoSamples, prefetcher, whole_file_key};
 
 const VIDEO_FIELD: &str = "video";
 const PAD_FIELD: &str = "video_is_pad.npy";
@@ -75,7 +75,7 @@ struct Videos {
     storage: Storage,
     /// Index of each video's object among the listed objects. Empty for a local folder.
     object_indices: Vec<u32>,
-    open_videos: VideoFiles,
+    open_videos: VideoFileCache,
 }
 
 impl Clips {
@@ -117,7 +117,7 @@ impl Clips {
             path,
             listing,
             options: options.clone(),
-            open_videos: VideoFiles::new(if location.storage.is_store() { usize::MAX } else { MAX_OPEN_FILES }),
+            open_videos: VideoFileCache::new(if location.storage.is_store() { usize::MAX } else { MAX_OPEN_FILES }),
             storage: location.storage,
             object_indices,
         };
@@ -247,7 +247,7 @@ impl Videos {
             table: &frame_indices,
             stored: &stored_frames,
         };
-        let mut packets = file.packets();
+        let mut packets = file.packet_reader();
         let (mut start, mut next) = (0, None);
         Frames::append_choices(out, &choices, |index, out| {
             let (group_start, packet) = groups[index];
@@ -279,7 +279,7 @@ struct ReadVideos {
 }
 
 impl VideoSamples for ReadVideos {
-    fn files(&self, sample: u64, visit: &mut dyn FnMut(u32)) {
+    fn for_each_file(&self, sample: u64, visit: &mut dyn FnMut(u32)) {
         file_number(self.videos.video_and_clip(sample as usize).0).into_iter().for_each(visit);
     }
 
@@ -288,7 +288,7 @@ impl VideoSamples for ReadVideos {
         Some((self.videos.object_indices[file as usize], (len <= MAX_WHOLE_BYTES).then_some(len)))
     }
 
-    fn each_table(&self, visit: &mut dyn FnMut(&VideoFiles)) {
+    fn for_each_file_cache(&self, visit: &mut dyn FnMut(&VideoFileCache)) {
         visit(&self.videos.open_videos);
     }
 
@@ -369,9 +369,9 @@ impl Source for Clips {
             can_pad.into(),
             step[0],
             step[1],
-            identity(objects),
+            hash_objects(objects),
         ];
-        Some(numbers.into_iter().fold(self.videos.listing.hash(), |hash, number| hash.number(number)).end())
+        Some(numbers.into_iter().fold(self.videos.listing.hash(), |hash, number| hash.number(number)).finish())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
@@ -397,7 +397,7 @@ impl Source for Clips {
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
+        let is_wanted = |field: &str| fields.iter().any(|wanted| are_same_field(field, wanted));
         let (has_frames, has_padding) =
             (self.has_frames && is_wanted(VIDEO_FIELD), self.has_padding && is_wanted(PAD_FIELD));
         Some(Arc::new(Clips { videos: self.videos.clone(), has_frames, has_padding }))

@@ -32,19 +32,19 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
+fn annotation_hint(siblings: &Siblings<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
-    if let Some(json) = around.file(&["json"], is_coco)? {
+    if let Some(json) = siblings.file(&["json"], is_coco)? {
         return open(json);
     }
-    for (above, names) in &around.image_folders {
+    for (above, names) in &siblings.image_folders {
         for folder in names.iter().map(|name| format!("{above}{name}")) {
-            if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
+            if siblings.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
                 return Ok(Some(format!("a COCO dataset: open {folder:?}, or a different folder with {COCO_JSON}")));
             }
         }
     }
-    let folders = around.annotations()?;
+    let folders = siblings.annotations()?;
     match folders.iter().find(|files| !files.is_empty() && files.iter().all(|file| file.ends_with(".json"))) {
         Some(files) => open(&files[0]),
         None => Ok(None),

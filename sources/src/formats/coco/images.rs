@@ -7,17 +7,17 @@ use crate::machine::file;
 use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::storage::referenced::FolderListing;
-use crate::values::annotated::below;
+use crate::values::annotated::check_below_folder;
 
 /// Returns the first candidate folder that contains the image `name`.
 pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
-    let candidates = candidates(json);
+    let candidates = candidate_folders(json);
     for folder in &candidates {
         if file::is_file(folder.join(name))? {
             return Ok(folder.clone());
         }
     }
-    let searched: Vec<_> = candidates.iter().map(|folder| display(folder)).collect();
+    let searched: Vec<_> = candidates.iter().map(|folder| display_folder(folder)).collect();
     let searched = searched.join(", ");
     Err(Error::in_source(format!(
         "the first image, {name:?}, was not found in {searched}; use Coco::with_images for a different folder"
@@ -36,11 +36,11 @@ pub(super) fn check_folder<'a>(
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> Result<PathBuf> {
     if !file::is_folder(folder)? {
-        let cause = format!("the image folder {} is not a folder", display(folder));
+        let cause = format!("the image folder {} is not a folder", display_folder(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
     let (mut tried_count, mut first) = (0, None);
-    for name in names.take(MAX_TRIED_IMAGES).filter(|name| below(name).is_ok()) {
+    for name in names.take(MAX_TRIED_IMAGES).filter(|name| check_below_folder(name).is_ok()) {
         if file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -48,7 +48,7 @@ pub(super) fn check_folder<'a>(
         first.get_or_insert(name);
     }
     let Some(first) = first else { return Ok(folder.to_owned()) };
-    let folder = display(folder);
+    let folder = display_folder(folder);
     let cause = match tried_count {
         1 => format!("the image {first:?} was not found in {folder}"),
         _ => format!("the first {tried_count} images, such as {first:?}, were not found in {folder}"),
@@ -57,13 +57,14 @@ pub(super) fn check_folder<'a>(
 }
 
 /// An empty path means the current folder, and is shown as `.`.
-fn display(folder: &Path) -> String {
+fn display_folder(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
 /// Returns the URL of the folder that contains the image `name`, with a trailing `/`.
 pub(super) fn find_url_folder(json: &str, name: &str, stores: &Stores) -> Result<String> {
-    let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect();
+    let candidates: Vec<String> =
+        candidate_folders(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect();
     for folder in &candidates {
         if FolderListing::new(folder).contains(&format!("{folder}{name}"), stores)? {
             return Ok(folder.clone());
@@ -97,7 +98,7 @@ fn resolve_url(url: &Path) -> Option<String> {
 ///    `instances_train2017.json`.
 /// 3. Folders with these names in a folder `images` next to F, and then `images` itself.
 /// 4. The same folders in F instead of next to F.
-fn candidates(json: &Path) -> Vec<PathBuf> {
+fn candidate_folders(json: &Path) -> Vec<PathBuf> {
     let json_folder = json.parent().unwrap_or(Path::new("")).to_owned();
     let parent_folder = if json_folder.as_os_str().is_empty() { PathBuf::from("..") } else { json_folder.join("..") };
     let stem = json.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn no_candidate_is_outside_the_bucket() {
         let resolve = |json: &str| -> Vec<_> {
-            candidates(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect()
+            candidate_folders(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect()
         };
         let in_root = ["", "train/", "x_train/", "images/train/", "images/x_train/", "images/"];
         assert_eq!(resolve("s3://b/x_train.json"), in_root.map(|folder| format!("s3://b/{folder}")));

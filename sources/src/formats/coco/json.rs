@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 #[derive(Deserialize)]
-pub(super) struct File<'a> {
+pub(super) struct CocoJson<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
     /// Absent in the files of test splits.

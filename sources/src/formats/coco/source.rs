@@ -10,12 +10,12 @@ use super::images::{check_folder, find_folder, find_url_folder};
 use super::json::{self, Id, Object};
 use crate::error::{Error, Result, counted, reservation_result, reserve, try_collect};
 use crate::format::Format;
-use crate::machine::slashes::root;
+use crate::machine::slashes::with_trailing_slash;
 use crate::model::{Sample, Source};
 use crate::options::Options;
-use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_stored};
+use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_referenced_files};
 use crate::storage::{OpenFile, Storage};
-use crate::values::annotated::{FieldBuffer, below, check_box, key_and_field};
+use crate::values::annotated::{FieldBuffer, check_below_folder, check_box, key_and_field};
 
 /// Images with boxes, classes, masks and keypoints from a COCO JSON file.
 ///
@@ -70,9 +70,9 @@ pub struct Coco {
     json: OpenFile,
     /// Folder of the images, with a trailing `/`.
     root: String,
-    set: ParsedFile,
+    parsed: ParsedFile,
     formats: Vec<Format>,
-    stored: Option<ReferencedFiles>,
+    referenced_files: Option<ReferencedFiles>,
 }
 
 /// The contents of the JSON file that stay in memory.
@@ -162,30 +162,30 @@ impl Coco {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = storage.read(json, u64::MAX)?;
-        let mut set = ParsedFile::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let mut parsed = ParsedFile::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
         if storage.is_store() {
             let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
             let root = match folder.and_then(Path::to_str) {
                 Some(folder) => format!("{}/", folder.trim_end_matches('/')),
-                None => find_url_folder(url, &set.images[0].name, stores)?,
+                None => find_url_folder(url, &parsed.images[0].name, stores)?,
             };
-            let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
-            let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
-            let stored = Some(ReferencedFiles::of(&urls, 1, FolderListing::new(&root), stores)?);
-            let json = OpenFile::in_memory(json.to_owned(), set.segmentations(&bytes));
-            return Ok(Coco { json, root, set, formats, stored });
+            let url = |image: &Image| check_below_folder(&image.name).is_ok().then(|| format!("{root}{}", image.name));
+            let urls: Vec<Option<String>> = parsed.images.iter().map(url).collect();
+            let referenced_files = Some(ReferencedFiles::of(&urls, 1, FolderListing::new(&root), stores)?);
+            let json = OpenFile::in_memory(json.to_owned(), parsed.segmentations(&bytes));
+            return Ok(Coco { json, root, parsed, formats, referenced_files });
         }
         let folder = match folder {
-            Some(folder) => check_folder(json, folder, set.images.iter().map(|image| &*image.name))?,
-            None => find_folder(json, &set.images[0].name)?,
+            Some(folder) => check_folder(json, folder, parsed.images.iter().map(|image| &*image.name))?,
+            None => find_folder(json, &parsed.images[0].name)?,
         };
-        Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
+        Ok(Coco { json: file, root: with_trailing_slash(&folder)?, parsed, formats, referenced_files: None })
     }
 
     fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
-        self.set
-            .class(annotation)
+        self.parsed
+            .class_of(annotation)
             .and_then(|_| {
                 let [width, height] = image.size().map_or([f64::INFINITY; 2], |(w, h)| [w.into(), h.into()]);
                 check_box(annotation.edges, width, height, 1.0)
@@ -198,34 +198,38 @@ impl Coco {
 
 impl Source for Coco {
     fn len(&self) -> usize {
-        self.set.images.len()
+        self.parsed.images.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
-        below(&image.name).map_err(|e| e.at_path(&self.json.path))?;
+        let (image, annotations) = (&self.parsed.images[index], self.parsed.annotations(index));
+        check_below_folder(&image.name).map_err(|e| e.at_path(&self.json.path))?;
         annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
-        let (n, mut parts) = (annotations.len(), FieldBuffer::new(scratch));
+        let (n, mut field_buffer) = (annotations.len(), FieldBuffer::new(scratch));
         let (key, field) = key_and_field(&image.name, &self.formats);
         let edges = annotations.iter().flat_map(|annotation| annotation.edges);
-        parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
-        let classes = annotations.iter().map(|annotation| self.set.class(annotation).expect("checked above"));
-        parts.array("boxes.class.npy", &[n], classes);
-        parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.is_crowd)));
-        if self.set.has_areas {
-            parts.array("boxes.area.npy", &[n], annotations.iter().map(|annotation| annotation.area));
+        field_buffer.push_array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
+        let classes = annotations.iter().map(|annotation| self.parsed.class_of(annotation).expect("checked above"));
+        field_buffer.push_array("boxes.class.npy", &[n], classes);
+        field_buffer.push_array(
+            "boxes.crowd.npy",
+            &[n],
+            annotations.iter().map(|annotation| u8::from(annotation.is_crowd)),
+        );
+        if self.parsed.has_areas {
+            field_buffer.push_array("boxes.area.npy", &[n], annotations.iter().map(|annotation| annotation.area));
         }
-        if self.set.points_per_box > 0 {
+        if self.parsed.points_per_box > 0 {
             let numbers = annotations.iter().flat_map(|annotation| {
                 let has_no_keypoints = annotation.first_coordinate.is_none();
                 let start = annotation.first_coordinate.unwrap_or(0);
-                (start..start + 3 * self.set.points_per_box)
-                    .map(move |index| if has_no_keypoints { 0.0 } else { self.set.coordinates[index] })
+                (start..start + 3 * self.parsed.points_per_box)
+                    .map(move |index| if has_no_keypoints { 0.0 } else { self.parsed.coordinates[index] })
             });
-            parts.array("boxes.points.npy", &[n, self.set.points_per_box, 3], numbers);
+            field_buffer.push_array("boxes.points.npy", &[n, self.parsed.points_per_box, 3], numbers);
         }
-        if self.set.has_masks {
-            let json = parts.begin("boxes.masks.json");
+        if self.parsed.has_masks {
+            let json = field_buffer.begin_field("boxes.masks.json");
             for (position, annotation) in annotations.iter().enumerate() {
                 json.push(if position == 0 { b'[' } else { b',' });
                 let start = json.len();
@@ -238,20 +242,20 @@ impl Source for Coco {
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
         }
-        parts.image_size(image.size());
-        write!(parts.begin("image_id.txt"), "{}", image.id).expect("writing to a Vec succeeds");
-        match &self.stored {
-            None => parts.file(field, &[&self.root, &image.name])?,
-            Some(stored) => {
+        field_buffer.push_image_size(image.size());
+        write!(field_buffer.begin_field("image_id.txt"), "{}", image.id).expect("writing to a Vec succeeds");
+        match &self.referenced_files {
+            None => field_buffer.push_file(field, &[&self.root, &image.name])?,
+            Some(referenced_files) => {
                 let (url, mut bytes) = (format!("{}{}", self.root, image.name), Vec::new());
-                parts.begin(field).extend_from_slice(stored.read(index, 0, &url, &mut bytes)?);
+                field_buffer.begin_field(field).extend_from_slice(referenced_files.read(index, 0, &url, &mut bytes)?);
             }
         }
-        parts.sample(key)
+        field_buffer.into_sample(key)
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        Ok(key_and_field(&self.set.images[index].name, &self.formats).0.to_owned())
+        Ok(key_and_field(&self.parsed.images[index].name, &self.formats).0.to_owned())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -262,30 +266,30 @@ impl Source for Coco {
         self.json.check()
     }
 
-    delegate_to_stored!();
+    delegate_to_referenced_files!();
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(format!("{}{}", self.root, self.set.images[index].name).into())
+        Some(format!("{}{}", self.root, self.parsed.images[index].name).into())
     }
 
     fn classes(&self) -> &[String] {
-        &self.set.classes
+        &self.parsed.classes
     }
 
     fn category_ids(&self) -> Vec<i64> {
-        self.set.categories.clone()
+        self.parsed.categories.clone()
     }
 
     fn fields(&self) -> Option<Vec<String>> {
         // A file without annotations, such as for a test split, does not tell which optional fields
         // the dataset has.
-        if self.set.annotations.is_empty() {
+        if self.parsed.annotations.is_empty() {
             return None;
         }
         let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.crowd.npy"];
-        names.extend(self.set.has_areas.then_some("boxes.area.npy"));
-        names.extend((self.set.points_per_box > 0).then_some("boxes.points.npy"));
-        names.extend(self.set.has_masks.then_some("boxes.masks.json"));
+        names.extend(self.parsed.has_areas.then_some("boxes.area.npy"));
+        names.extend((self.parsed.points_per_box > 0).then_some("boxes.points.npy"));
+        names.extend(self.parsed.has_masks.then_some("boxes.masks.json"));
         names.extend(["boxes.image_size.txt", "image_id.txt"]);
         Some(names.into_iter().map(str::to_owned).collect())
     }
@@ -297,7 +301,7 @@ impl Source for Coco {
 
 impl ParsedFile {
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
-        let content: json::File<'_> =
+        let content: json::CocoJson<'_> =
             serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;
         if content.images.is_empty() {
             return Err(Error::in_source("the file lists no images"));
@@ -305,7 +309,7 @@ impl ParsedFile {
         ParsedFile::from_json(content, bytes, path)
     }
 
-    fn from_json(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
+    fn from_json(mut content: json::CocoJson<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
         sort(&mut content)?;
         let mut coordinates = Vec::new();
         let (mut annotations, has_areas, points_per_box) = {
@@ -369,7 +373,7 @@ impl ParsedFile {
         &self.annotations[start..self.images[index].annotation_end]
     }
 
-    fn class(&self, annotation: &Annotation) -> Result<i64> {
+    fn class_of(&self, annotation: &Annotation) -> Result<i64> {
         let index = self.categories.binary_search(&annotation.category);
         index.map(|class| class as i64).map_err(|_| {
             let (category, count) = (annotation.category, self.categories.len());
@@ -380,7 +384,7 @@ impl ParsedFile {
     }
 }
 
-fn sort(content: &mut json::File<'_>) -> Result<()> {
+fn sort(content: &mut json::CocoJson<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     if let Some(duplicates) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {

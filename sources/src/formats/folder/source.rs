@@ -16,7 +16,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, SampleRanges, identity, max_prefetch_bytes};
+use crate::storage::prefetch::{Remote, SampleRanges, hash_objects, max_prefetch_bytes};
 use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
@@ -258,9 +258,9 @@ impl Source for Folder {
         let hash = self.listing.hash();
         let hash = match &self.files {
             ImageFiles::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
-            ImageFiles::Stored { .. } => hash.number(identity(self.files.objects())),
+            ImageFiles::Stored { .. } => hash.number(hash_objects(self.files.objects())),
         };
-        Some(hash.end())
+        Some(hash.finish())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

@@ -1,9 +1,9 @@
 //! Selects the episodes of a dataset.
 
+use super::dataset_folder::DatasetFolder;
 use super::episodes::{Episode, Episodes};
 use super::info::{INFO, Info};
 use super::options::LeRobotOptions;
-use super::text::DatasetFolder;
 use crate::error::{Error, Result, counted};
 
 /// Returns the selected episodes, sorted by index. Fails if the split does not exist, or if a

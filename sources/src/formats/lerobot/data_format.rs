@@ -6,7 +6,7 @@ use crate::storage::tree::Tree;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder,
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new(
         "lerobot",
         "a folder with `meta/info.json` and the list of episodes or tasks next to it",
@@ -14,7 +14,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         |location, options| {
             with_feature!("parquet", "a LeRobot dataset", location, options => {
                 let _ = options;
-                let lerobot_options = super::LeRobotOptions::of_split(location.part.clone());
+                let lerobot_options = super::LeRobotOptions::of_split(location.split.clone());
                 super::LeRobot::open_at(location, &lerobot_options)?
             })
         },

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::dataset_folder::DatasetFolder;
 use super::info::{INFO, Info, Version};
-use super::text::DatasetFolder;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::Rows;
 use crate::model::value::Element;
 use crate::storage::DatasetLocation;
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
 // In version 2: the files that list the episodes and the tasks.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
@@ -139,7 +139,7 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
     }
-    let location = DatasetLocation { path: root.path_of(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
+    let location = DatasetLocation { path: root.path_of(EPISODES_FOLDER), split: None, storage: root.storage.clone() };
     Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
@@ -219,8 +219,10 @@ pub(super) fn read_seconds(rows: &Rows, row: usize, column: usize, scratch: &mut
     let content = rows.append_value(row, column, scratch)?;
     let bytes = &scratch[start..];
     let seconds = match content {
-        Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
-        Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
+        ColumnValue::Numbers { element: Element::F32, .. } => {
+            bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from)
+        }
+        ColumnValue::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
         _ => None,
     };
     scratch.truncate(start);
@@ -259,7 +261,7 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
         let number = rows.read_integer(row, index, &mut scratch)?;
         scratch.clear();
         let content = rows.append_value(row, text, &mut scratch)?;
-        let Found::Text(_) = content else {
+        let ColumnValue::Text(_) = content else {
             return Err(rows.error(row, text, format_args!("holds {}: expected the text of a task", content.kind())));
         };
         add(number, String::from_utf8_lossy(&scratch).into_owned()).map_err(|e| e.at_path(&path))?;

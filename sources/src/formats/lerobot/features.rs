@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 #[cfg(feature = "video")]
 use std::sync::Arc;
 
+use super::dataset_folder::DatasetFolder;
 use super::episodes::Episode;
 use super::info::{FeatureInfo, Info};
 use super::options::{Deltas, LeRobotOptions};
-use super::text::DatasetFolder;
 #[cfg(feature = "video")]
 use super::video::Video;
 use crate::error::{Error, Result};
@@ -207,23 +207,23 @@ impl SelectedFeature {
 
 pub(super) fn select_features(info: &Info, options: &LeRobotOptions) -> Result<Vec<SelectedFeature>> {
     options.check()?;
-    let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
+    let mut available: Vec<&str> = info.features.keys().map(|name| &**name).collect();
     if info.features.contains_key(TASK_INDEX) && !info.features.contains_key(TASK) {
-        known.push(TASK);
+        available.push(TASK);
     }
     let kind = |name: &str| match info.features.get(name) {
         Some(feature) => Kind::from_info(name, feature),
         None => Ok(Kind::Task),
     };
-    let check_known = |option: &str, name: &str| match known.contains(&name) {
+    let check_available = |option: &str, name: &str| match available.contains(&name) {
         true => Ok(()),
-        false => Err(Error::config(format!("{option}: no feature {name:?} among {known:?}"))),
+        false => Err(Error::config(format!("{option}: no feature {name:?} among {available:?}"))),
     };
     let mut selected = Vec::new();
     if let Some(names) = &options.features {
         let mut seen = BTreeSet::new();
         for name in names {
-            check_known("features", name)?;
+            check_available("features", name)?;
             if !seen.insert(name) {
                 return Err(Error::config(format!("features: {name:?} is listed twice; remove one")));
             }
@@ -235,7 +235,7 @@ pub(super) fn select_features(info: &Info, options: &LeRobotOptions) -> Result<V
             });
         }
     } else {
-        for name in known.iter().copied() {
+        for name in available.iter().copied() {
             let is_video = info.features.get(name).is_some_and(|feature| feature.dtype == "video");
             match kind(name) {
                 Ok(kind) => {
@@ -247,7 +247,7 @@ pub(super) fn select_features(info: &Info, options: &LeRobotOptions) -> Result<V
         }
     }
     for (name, deltas) in &options.deltas {
-        check_known("deltas", name)?;
+        check_available("deltas", name)?;
         let kind = kind(name).map_err(Error::config)?;
         let feature = selected.iter_mut().find(|feature| feature.name == *name);
         let feature = feature
@@ -257,7 +257,7 @@ pub(super) fn select_features(info: &Info, options: &LeRobotOptions) -> Result<V
         feature.deltas = Some(frame_offsets(name, deltas, info.fps, options.tolerance_s)?);
     }
     if selected.is_empty() {
-        return Err(Error::config(format!("features: expected at least one of {known:?}")));
+        return Err(Error::config(format!("features: expected at least one of {available:?}")));
     }
     Ok(selected)
 }

@@ -5,9 +5,9 @@ use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::dataset_folder::DatasetFolder;
 use super::episodes::{Episode, Episodes, data_path};
 use super::info::Info;
-use super::text::DatasetFolder;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::{Rows, SampleRows};
 use crate::machine::hash::Hash;
@@ -129,7 +129,7 @@ impl FrameIndex {
 
     pub(super) fn hash(&self) -> u64 {
         let add = |hash: Hash, rows: &EpisodeRows| hash.number(rows.index).number(rows.len as u64);
-        self.episodes.iter().fold(Hash::default(), add).end()
+        self.episodes.iter().fold(Hash::default(), add).finish()
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::text::DatasetFolder;
+use super::dataset_folder::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 

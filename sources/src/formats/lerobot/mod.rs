@@ -8,7 +8,7 @@ mod choice;
 mod content;
 mod data_format;
 #[cfg(feature = "parquet")]
-mod divide;
+mod dataset_folder;
 #[cfg(feature = "parquet")]
 mod episodes;
 #[cfg(feature = "parquet")]
@@ -28,9 +28,9 @@ mod read;
 #[cfg(feature = "parquet")]
 mod source;
 #[cfg(feature = "parquet")]
-mod stats;
+mod split_frames;
 #[cfg(feature = "parquet")]
-mod text;
+mod stats;
 #[cfg(all(feature = "parquet", feature = "video"))]
 mod video;
 

@@ -21,12 +21,12 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 
 use super::content::{Content, SampleBuilder, field_names, key, time_error};
+use super::dataset_folder::DatasetFolder;
 use super::episodes::Episodes;
 use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex};
 use super::info::Info;
 use super::numbers::NumberFile;
-use super::text::DatasetFolder;
 use crate::error::{Error, Result, append};
 use crate::formats::tar::Tar;
 use crate::model::value::{Element, MAX_NUMBERS_AXES};
@@ -130,7 +130,7 @@ impl PackedReader {
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
         let path = root.path_of(&packed.frames);
-        let location = DatasetLocation { path: path.clone(), part: None, storage: root.storage.clone() };
+        let location = DatasetLocation { path: path.clone(), split: None, storage: root.storage.clone() };
         let frames = Tar::open_at(&location)?;
         if frames.len() != rows {
             return Err(Error::in_source(format!(

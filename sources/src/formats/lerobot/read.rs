@@ -19,8 +19,8 @@ use crate::model::value::Element;
 use crate::model::{Frames, Lookahead, Prefetcher, Sample, VideoInfo};
 use crate::stats::NetworkStats;
 #[cfg(feature = "video")]
-use crate::storage::ahead::MAX_PREFETCH;
-use crate::values::record::Found;
+use crate::storage::prefetch::MAX_PREFETCH_BYTES;
+use crate::values::record::ColumnValue;
 
 /// The columns that are compared with the metadata when a sample is read: the episode index, the
 /// index of the frame within the episode, and, if features have deltas, the time in seconds.
@@ -157,7 +157,7 @@ impl ParquetReader {
     fn video_bytes(&self) -> usize {
         self.read_videos()
             .fold(0, |all: usize, (_, video)| all.saturating_add(video.prefetch_bytes()))
-            .min(MAX_PREFETCH)
+            .min(MAX_PREFETCH_BYTES)
     }
 
     pub(super) fn prefetch_bytes(&self) -> usize {
@@ -221,7 +221,7 @@ impl ParquetReader {
                 Ok(Content::Task(task))
             }
             Kind::Text => match self.rows.append_value(row, column, scratch)? {
-                Found::Text(_) => Ok(Content::Text(start..scratch.len())),
+                ColumnValue::Text(_) => Ok(Content::Text(start..scratch.len())),
                 other => Err(self.rows.error(row, column, format_args!("holds {}: expected text", other.kind()))),
             },
             Kind::Image | Kind::Video => {
@@ -282,9 +282,9 @@ impl ParquetReader {
     fn append_stored_image(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.append_value(row, column, scratch)? {
-            Found::Bytes(_) if format::detect(&scratch[start..]).is_some() => return Ok(()),
-            Found::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
-            Found::Path(_) => {
+            ColumnValue::Bytes(_) if format::detect(&scratch[start..]).is_some() => return Ok(()),
+            ColumnValue::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
+            ColumnValue::Path(_) => {
                 let path = String::from_utf8_lossy(&scratch[start..]);
                 format!("holds the path {path:?} instead of an image: store the images in the data files")
             }
@@ -310,11 +310,11 @@ impl ParquetReader {
             ))
         };
         match content {
-            Found::Numbers { element, shape: row_shape, .. } => match row_shape.iter().product::<usize>() {
+            ColumnValue::Numbers { element, shape: row_shape, .. } => match row_shape.iter().product::<usize>() {
                 count if count == expected => Ok(element),
                 count => shape_error(format!("holds {count} numbers")),
             },
-            Found::Json(_) => {
+            ColumnValue::Json(_) => {
                 let text = scratch.split_off(start);
                 match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, json_element, scratch)) {
                     true => Ok(json_element),

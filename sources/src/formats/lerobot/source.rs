@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::choice;
 use super::content::key;
-use super::divide;
+use super::dataset_folder::DatasetFolder;
 use super::episodes::{self, Episodes};
 use super::features::{self, Feature, Kind, TASK};
 use super::frames::FrameIndex;
@@ -14,10 +14,10 @@ use super::info::Info;
 use super::options::LeRobotOptions;
 use super::packed::{PackedInfo, PackedReader};
 use super::read::{CHECKED_COLUMNS, ParquetReader};
+use super::split_frames;
 use super::stats::{self, FeatureStats};
-use super::text::DatasetFolder;
 use crate::error::{Error, Result};
-use crate::model::sample::are_one;
+use crate::model::sample::are_same_field;
 use crate::model::{Lookahead, Prefetcher, Sample, Source, SplitEpisodes, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
@@ -293,7 +293,7 @@ impl Source for LeRobot {
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
+        let is_wanted = |field: &str| fields.iter().any(|wanted| are_same_field(field, wanted));
         let mut features = self.features().to_vec();
         for feature in &mut features {
             feature.has_field = is_wanted(&feature.field);
@@ -314,7 +314,7 @@ impl Source for LeRobot {
 
     fn split_episodes(&self, packed: &str) -> Result<Option<SplitEpisodes>> {
         let episodes = self.frames.episodes().iter().map(|episode| episode.index).collect();
-        divide::divide(self, (&self.root, self.features()), episodes, packed).map(Some)
+        split_frames::split_frames(self, (&self.root, self.features()), episodes, packed).map(Some)
     }
 
     fn kind(&self) -> &'static str {

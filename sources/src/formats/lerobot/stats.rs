@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::text::DatasetFolder;
+use super::dataset_folder::DatasetFolder;
 use crate::error::{Error, Result};
 
 /// Path of the statistics of the whole dataset, in versions 2.0 and 3.0.

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use warpfeed_video::Track;
 
+use super::dataset_folder::DatasetFolder;
 use super::episodes::{Episode, VideoLocation, video_locations};
 use super::frames::FrameIndex;
 use super::info::{Info, Version};
-use super::text::DatasetFolder;
 use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Object, Prefetcher, VideoInfo};
 use crate::stats::NetworkStats;
 use crate::storage::Storage;
-use crate::storage::ahead::max_prefetch_bytes;
-use crate::values::video::{Packets, VideoFile, VideoFiles};
-use crate::values::video_ahead::{VideoSamples, prefetcher};
+use crate::storage::prefetch::max_prefetch_bytes;
+use crate::values::video::{PacketReader, VideoFile, VideoFileCache};
+use crate::values::video_prefetch::{VideoSamples, prefetcher};
 
 /// Maximum number of files per feature from which frames are prefetched. The prefetcher identifies
 /// a file by a number that encodes the feature and the index of the file.
@@ -33,7 +33,7 @@ pub(super) struct Video {
     /// For each selected episode with frames, the index of its file, and the time in the file at
     /// which the episode starts, in seconds.
     episodes: HashMap<u64, (usize, f64)>,
-    open_files: VideoFiles,
+    open_files: VideoFileCache,
 }
 
 impl Video {
@@ -71,7 +71,7 @@ impl Video {
         }
         let feature_index = u32::try_from(feature_index).unwrap_or(u32::MAX);
         let video =
-            Video { root: root.clone(), feature_index, files, episodes, open_files: VideoFiles::new(usize::MAX) };
+            Video { root: root.clone(), feature_index, files, episodes, open_files: VideoFileCache::new(usize::MAX) };
         if !video.files.is_empty() {
             video.file(0)?;
         }
@@ -103,7 +103,7 @@ impl Video {
             Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.root.path)
         })?;
         let file = self.file(index)?;
-        Ok(EpisodeVideo { packets: file.packets(), file, start })
+        Ok(EpisodeVideo { packets: file.packet_reader(), file, start })
     }
 
     fn object(&self, index: usize) -> Option<&Object> {
@@ -128,7 +128,7 @@ impl Video {
 
 pub(super) struct EpisodeVideo {
     file: Arc<VideoFile>,
-    packets: Packets,
+    packets: PacketReader,
     /// Time in the file at which the episode starts, in seconds.
     start: f64,
 }
@@ -197,7 +197,7 @@ impl NeededFrames {
 }
 
 impl VideoSamples for NeededFrames {
-    fn files(&self, sample: u64, visit: &mut dyn FnMut(u32)) {
+    fn for_each_file(&self, sample: u64, visit: &mut dyn FnMut(u32)) {
         let episode = self.frames.locate(sample as usize).episode.index;
         for (video, _) in &self.videos {
             let index = video.episodes.get(&episode).map(|(index, _)| *index);
@@ -209,7 +209,7 @@ impl VideoSamples for NeededFrames {
         Some((*self.object_indices.get(&file)?, None))
     }
 
-    fn each_table(&self, visit: &mut dyn FnMut(&VideoFiles)) {
+    fn for_each_file_cache(&self, visit: &mut dyn FnMut(&VideoFileCache)) {
         self.videos.iter().for_each(|(video, _)| visit(&video.open_files));
     }
 

@@ -9,7 +9,7 @@ use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct IndexJson {
     chunks: Vec<Chunk>,
     config: Config,
 }
@@ -71,7 +71,7 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of LitData chunks: {e}"));
-        let File { chunks, config } = serde_json::from_slice(text).map_err(error)?;
+        let IndexJson { chunks, config } = serde_json::from_slice(text).map_err(error)?;
         let unsupported =
             |what: String, advice: &str| Err(Error::in_source(format!("{what} are not supported: {advice}")));
         let rewrite = "write the dataset with PyTreeLoader";

@@ -4,7 +4,7 @@ use super::index::Index;
 use super::serializer::Serializer;
 use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
-use crate::values::record::{ColumnType, Found};
+use crate::values::record::{ColumnType, ColumnValue};
 
 /// The layout of a sample: the lengths of all values in four bytes each, then the values
 /// themselves.
@@ -32,7 +32,7 @@ impl Layout for LitDataLayout {
         &self.names
     }
 
-    fn head(&self) -> usize {
+    fn head_len(&self) -> usize {
         4 * self.names.len()
     }
 
@@ -44,7 +44,7 @@ impl Layout for LitDataLayout {
         self.serializer(column)?.column_type(first)
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         self.serializer(column)?.decode(bytes, buffer)
     }
 }

@@ -10,35 +10,39 @@ use crate::formats::Arrow;
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Compression, Indexed, Items, Layout, Rows, SampleSpans, decompress_file, read_offsets};
+use crate::values::items::{
+    Compression, Indexed, Layout, RowSource, SampleFiles, SampleSpans, decompress_file, read_offsets,
+};
 
 /// `location` is `index.json` or its folder. Chunks in an object store are downloaded first if they
 /// are compressed or contain Arrow rows.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
-    let set = Indexed::read(&location)?;
-    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
+    let index_file = Indexed::read(&location)?;
+    let index = Index::parse(&index_file.text).map_err(|e| e.at_path(&index_file.path))?;
     let compression = index.compression.as_deref();
     let download = || open(location.downloaded(&Companions::INDEXED, options.mapped)?, options);
-    if set.storage.is_store() && compression.is_some() {
+    if index_file.storage.is_store() && compression.is_some() {
         return download();
     }
-    let files = set.storage.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
-    let (mut items, mut rows) = (Vec::new(), Vec::new());
+    let files = index_file.storage.in_parallel(&index.chunks, |chunk| open_chunk(&index_file, chunk, compression))?;
+    let (mut sample_files, mut arrow_files) = (Vec::new(), Vec::new());
     for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
         match content {
-            Content::Items(samples) => push(&mut items, (file, samples))?,
-            Content::Rows(byte_range) => push(&mut rows, (file, byte_range, Some(chunk.samples)))?,
+            Content::Samples(samples) => push(&mut sample_files, (file, samples))?,
+            Content::ArrowRows(byte_range) => push(&mut arrow_files, (file, byte_range, Some(chunk.samples)))?,
         }
     }
-    match (items.is_empty(), rows.first()) {
-        (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitDataLayout::new(&index), options)?)),
-        (true, Some(_)) if set.storage.is_store() => download(),
-        (true, Some(_)) => Ok(Arc::new(Arrow::open_embedded(LitDataLayout::KIND, path, rows, options)?)),
+    match (sample_files.is_empty(), arrow_files.first()) {
+        (_, None) => {
+            Ok(Arc::new(RowSource::new(path, SampleFiles::new(sample_files)?, LitDataLayout::new(&index), options)?))
+        }
+        (true, Some(_)) if index_file.storage.is_store() => download(),
+        (true, Some(_)) => Ok(Arc::new(Arrow::open_embedded(LitDataLayout::KIND, path, arrow_files, options)?)),
         (false, Some((file, ..))) => {
             let cause = format!(
                 "the chunk contains Arrow rows, but {} does not: write the dataset again",
-                items[0].0.path.display()
+                sample_files[0].0.path.display()
             );
             Err(Error::in_source(cause).at_path(&file.path))
         }
@@ -46,19 +50,19 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 }
 
 enum Content {
-    Items(SampleSpans),
+    Samples(SampleSpans),
     /// The samples are rows of an Arrow file, which occupies this byte range of the chunk.
-    Rows(Range<u64>),
+    ArrowRows(Range<u64>),
 }
 
 /// The last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
 const ARROW_MARK: &[u8; 8] = b"LDARW01\0";
 
-fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
-    let mut path = set.file(&chunk.filename);
+fn open_chunk(index_file: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
+    let mut path = index_file.file(&chunk.filename);
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
-        let unpack = Compression::named(name).map_err(|e| e.at_path(&path))?;
+        let unpack = Compression::from_name(name).map_err(|e| e.at_path(&path))?;
         let Some(decompressed_name) = chunk.decompressed_name(compression) else {
             let cause = format!(
                 "index.json declares compression {compression:?}, but the name of the chunk does not contain \
@@ -66,10 +70,10 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
             );
             return Err(Error::in_source(cause).at_path(path));
         };
-        let compressed_path = std::mem::replace(&mut path, set.file(&decompressed_name));
+        let compressed_path = std::mem::replace(&mut path, index_file.file(&decompressed_name));
         decompress_file(&compressed_path, &path, chunk.bytes, unpack)?;
     }
-    let file = set.storage.open(&path)?;
+    let file = index_file.storage.open(&path)?;
     if file.len() != chunk.bytes {
         let (len, expected) = (file.len(), chunk.bytes);
         return Err(
@@ -81,9 +85,9 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     // rows after the offset table. The offset table then lists only empty samples.
     let content = match (offsets.first(), offsets.last()) {
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
-            Content::Rows(find_arrow_rows(&file, start).map_err(|e| e.at_path(&file.path))?)
+            Content::ArrowRows(find_arrow_rows(&file, start).map_err(|e| e.at_path(&file.path))?)
         }
-        _ => Content::Items(SampleSpans::Offsets(offsets)),
+        _ => Content::Samples(SampleSpans::Offsets(offsets)),
     };
     Ok((file, content))
 }

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{bf16_to_f32, decimal, f16_to_f32, pil};
-use crate::values::record::{ColumnType, Found};
+use crate::values::items::{bf16_to_f32, decode_decimal, decode_pillow, f16_to_f32};
+use crate::values::record::{ColumnType, ColumnValue};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serializer {
@@ -94,7 +94,7 @@ impl Dtype {
         }
     }
 
-    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let expected_bytes = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if expected_bytes != Some(bytes.len()) {
             let actual = bytes.len();
@@ -104,7 +104,7 @@ impl Dtype {
             )));
         }
         Ok(match self {
-            Dtype::Element(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
+            Dtype::Element(element) => ColumnValue::array(element, shape, RowBytes::Borrowed(bytes)),
             Dtype::Half => f16_to_f32(bytes, shape, buffer),
             Dtype::Brain => bf16_to_f32(bytes, shape, buffer),
         })
@@ -155,18 +155,18 @@ impl Serializer {
         })
     }
 
-    pub(super) fn decode<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn decode<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let row_bytes = RowBytes::Borrowed(bytes);
         match self {
-            Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(row_bytes)),
-            Serializer::Pil => pil(bytes, buffer),
-            Serializer::Text => Ok(Found::Text(row_bytes)),
+            Serializer::Image | Serializer::Bytes => Ok(ColumnValue::Bytes(row_bytes)),
+            Serializer::Pil => decode_pillow(bytes, buffer),
+            Serializer::Text => Ok(ColumnValue::Text(row_bytes)),
             Serializer::Int(IntEncoding::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => {
-                decimal(bytes, true, buffer)
+                decode_decimal(bytes, true, buffer)
             }
-            Serializer::Int(_) => Ok(Found::number(Element::I64, row_bytes)),
-            Serializer::Float => Ok(Found::number(Element::F64, row_bytes)),
-            Serializer::Bool => Ok(Found::number(Element::U8, row_bytes)),
+            Serializer::Int(_) => Ok(ColumnValue::number(Element::I64, row_bytes)),
+            Serializer::Float => Ok(ColumnValue::number(Element::F64, row_bytes)),
+            Serializer::Bool => Ok(ColumnValue::number(Element::U8, row_bytes)),
             Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], buffer),
             Serializer::Array(library) => {
                 let truncated = || {

@@ -8,7 +8,7 @@ use crate::storage::download::Companions;
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file("data.mdb"),
     is_file: |_, start| is_lmdb(start),
-    has_parts: true,
+    has_splits: true,
     companions: Some(Companions {
         // Do not download the lock file, because opening the database creates a new one.
         is_excluded: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),

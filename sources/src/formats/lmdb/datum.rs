@@ -82,7 +82,7 @@ impl<'a> Datum<'a> {
             });
         }
         let buffer: &'a [u8] = buffer;
-        let key = std::str::from_utf8(key.of(buffer)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
+        let key = std::str::from_utf8(key.resolve(buffer)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         let mut sample = Sample::new(key);
         let converted = &buffer[start..];
         match self.data.filter(|data| !data.is_empty()) {

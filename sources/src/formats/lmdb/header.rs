@@ -23,7 +23,7 @@ const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 /// Checks that the file `data` (`data.mdb`, or a database in a single file) contains all pages up
 /// to the last one, according to the newer of its two meta pages. Returns the map size that the
 /// writer requested, in bytes.
-pub(super) fn check(data: &Path) -> Result<u64> {
+pub(super) fn check_file(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();

@@ -11,7 +11,7 @@ use crate::options::ColumnChoice;
 use crate::storage::RowBytes;
 use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
-use crate::values::record::{Found, NamedCell, Rows, Survey};
+use crate::values::record::{ColumnValue, NamedCell, RowConverter, Survey};
 
 pub(super) const MAX_SURVEYED_SAMPLES: usize = 64;
 
@@ -19,7 +19,7 @@ pub(super) const MAX_SURVEYED_SAMPLES: usize = 64;
 pub(super) struct Pickled {
     /// Column names of the items. Empty unless values are tuples or lists.
     item_names: Vec<String>,
-    rows: Rows,
+    row_converter: RowConverter,
 }
 
 pub(super) fn is_pickle(value: &[u8]) -> bool {
@@ -46,33 +46,33 @@ impl Pickled {
                 read_row(&nodes, &item_names, &mut buffer)
             });
             match row {
-                Ok(row) => survey.see(&row, &buffer)?,
+                Ok(row) => survey.add_row(&row, &buffer)?,
                 Err(e) if index == 0 => return Err(e),
                 Err(_) => {}
             }
         }
-        Ok(Pickled { item_names, rows: survey.finish(choice)? })
+        Ok(Pickled { item_names, row_converter: survey.finish(choice)? })
     }
 
     /// Assigns a class index to each label if the labels are text. `values` iterates over the
     /// values of all samples. Fails if a label is not in `classes`, unless `classes` is `None` or
     /// `defer_unknown_classes` is true.
-    pub(super) fn learn<'a>(
+    pub(super) fn learn_labels<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
         classes: Option<&Classes>,
         defer_unknown_classes: bool,
     ) -> Result<()> {
         let (item_names, mut buffer) = (&self.item_names, Vec::new());
-        self.rows.learn(classes, defer_unknown_classes, |label, visit| {
+        self.row_converter.learn_labels(classes, defer_unknown_classes, |label, visit| {
             for (index, value) in values.enumerate() {
                 buffer.clear();
                 // Ignore a value that cannot be read: reading its sample reports the error.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut buffer) else { continue };
                 for NamedCell { name, content } in row {
-                    if let (true, Found::Text(value)) = (name == label, content)
-                        && let Ok(text) = std::str::from_utf8(value.of(&buffer))
+                    if let (true, ColumnValue::Text(value)) = (name == label, content)
+                        && let Ok(text) = std::str::from_utf8(value.resolve(&buffer))
                     {
                         visit(index, text);
                     }
@@ -84,11 +84,11 @@ impl Pickled {
 
     /// Sets the color order of pixel arrays. Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
-        self.rows.set_colors(colors)
+        self.row_converter.set_colors(colors)
     }
 
     pub(super) fn classes(&self) -> &[String] {
-        self.rows.classes()
+        self.row_converter.classes()
     }
 
     /// Converts `value` to a sample. Data that cannot be borrowed from `value` is appended to
@@ -100,7 +100,7 @@ impl Pickled {
         buffer: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
         let row = read_row(&pickle::read(value)?, &self.item_names, buffer)?;
-        self.rows.sample(key, row, buffer)
+        self.row_converter.sample(key, row, buffer)
     }
 }
 
@@ -180,36 +180,36 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec
     let start = buffer.len();
     let number = |element, bytes: [u8; 8], buffer: &mut Vec<u8>| {
         buffer.extend_from_slice(&bytes);
-        Found::number(element, RowBytes::since(start, buffer))
+        ColumnValue::number(element, RowBytes::page_tail(start, buffer))
     };
     let append_bytes = |bytes: &[u8], buffer: &mut Vec<u8>| {
         buffer.extend_from_slice(bytes);
-        RowBytes::since(start, buffer)
+        RowBytes::page_tail(start, buffer)
     };
     let with_name = |e: Error| Error::in_source(format!("{name:?}: {}", e.cause()));
     let content = match &nodes[id] {
-        Node::None => Found::Null,
+        Node::None => ColumnValue::Null,
         Node::Bool(truth) => number(Element::I64, i64::from(*truth).to_ne_bytes(), buffer),
         Node::Int(int) => number(Element::I64, int.to_ne_bytes(), buffer),
         Node::Float(float) => number(Element::F64, float.to_ne_bytes(), buffer),
-        Node::Bytes(Cow::Borrowed(bytes)) => Found::Bytes(RowBytes::Borrowed(bytes)),
-        Node::Bytes(bytes) => Found::Bytes(append_bytes(bytes, buffer)),
-        Node::Text(Cow::Borrowed(text)) => Found::Text(RowBytes::Borrowed(text.as_bytes())),
-        Node::Text(text) => Found::Text(append_bytes(text.as_bytes(), buffer)),
+        Node::Bytes(Cow::Borrowed(bytes)) => ColumnValue::Bytes(RowBytes::Borrowed(bytes)),
+        Node::Bytes(bytes) => ColumnValue::Bytes(append_bytes(bytes, buffer)),
+        Node::Text(Cow::Borrowed(text)) => ColumnValue::Text(RowBytes::Borrowed(text.as_bytes())),
+        Node::Text(text) => ColumnValue::Text(append_bytes(text.as_bytes(), buffer)),
         Node::Array(array) => {
             let element = array.dtype.element().map_err(with_name)?;
             let data = match &nodes[array.data] {
                 Node::Bytes(Cow::Borrowed(bytes)) if array.dtype.is_native() => RowBytes::Borrowed(bytes),
                 _ => {
                     array.dtype.convert(nodes.bytes(array), buffer);
-                    RowBytes::since(start, buffer)
+                    RowBytes::page_tail(start, buffer)
                 }
             };
-            Found::array(element, &array.shape, data)
+            ColumnValue::array(element, &array.shape, data)
         }
         Node::Tuple(_) | Node::List(_) | Node::Dict(_) => {
             append_json(nodes, id, buffer).map_err(with_name)?;
-            Found::Json(RowBytes::since(start, buffer))
+            ColumnValue::Json(RowBytes::page_tail(start, buffer))
         }
         other => {
             return Err(with_name(Error::in_source(format!("pickle: {} is not supported as a value", other.kind()))));

@@ -46,7 +46,7 @@ const MAX_ATTEMPTS: usize = 64;
 /// processes may enlarge the database, but the map cannot grow later: it must not move while in use
 /// (invariant 3), and the file must not be opened a second time (invariant 1). Address space costs
 /// no memory, and an x86-64 process has 128 times this much.
-const MIN_MAP_SIZE: u64 = 1 << 40;
+const MIN_MAP_BYTES: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
     /// The transactions: one per core, but at least 2 and at most 64, or fewer if the lock file has
@@ -267,7 +267,7 @@ impl SharedEnvironment {
         let is_folder = fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir();
         let data = if is_folder { &path.join("data.mdb") } else { path };
         let mut environments = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let map_size = header::check(data)?;
+        let map_size = header::check_file(data)?;
         let file = file_id(data).map_err(|e| Error::io(data, &e))?;
         let environment = match environments.iter().find(|(id, _)| *id == file) {
             Some((_, environment)) => {
@@ -325,7 +325,7 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
     let mut open = |flags| {
         builder.set_flags(flags);
         // On Windows, the map cannot be larger than the file.
-        if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_SIZE))) {
+        if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_BYTES))) {
             match builder.set_map_size(size).open(path) {
                 // The address space is too small (for example, due to `ulimit -v`), so fall back to
                 // the writer's map size.

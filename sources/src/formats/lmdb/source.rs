@@ -126,7 +126,7 @@ pub(crate) struct LmdbOptions<'a> {
 }
 
 /// Growth of an open database, in bytes, at which the first warning is logged.
-const WARN_GROWTH: u64 = 64 << 20;
+const WARN_GROWTH_BYTES: u64 = 64 << 20;
 
 impl Lmdb {
     /// Opens a database, and detects the layout of its values. `path` is a folder that contains
@@ -220,7 +220,7 @@ impl Lmdb {
                 // Evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
                 let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(with_first_key)?;
-                pickled.learn((0..len).map(value), options.classes, options.defer_unknown_classes)?;
+                pickled.learn_labels((0..len).map(value), options.classes, options.defer_unknown_classes)?;
                 Layout::Pickled(Box::new(pickled))
             }
         })
@@ -319,7 +319,7 @@ impl Lmdb {
             return Err(Error::in_source(cause).at_path(&self.path));
         }
         let warned_growth = self.warned_growth.load(Ordering::Relaxed);
-        if growth >= WARN_GROWTH.max(warned_growth.saturating_mul(2)) {
+        if growth >= WARN_GROWTH_BYTES.max(warned_growth.saturating_mul(2)) {
             self.warned_growth.store(growth, Ordering::Relaxed);
             tracing::warn!("{}: {}", self.path.display(), message());
         }
@@ -339,7 +339,7 @@ impl Lmdb {
     fn key(&self, index: usize) -> String {
         let mut scratch = Vec::new();
         let key = self.keys.text(index, &mut scratch);
-        String::from_utf8_lossy(key.of(&scratch)).into_owned()
+        String::from_utf8_lossy(key.resolve(&scratch)).into_owned()
     }
 
     fn decode_sample<'a>(&'a self, key: RowBytes<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
@@ -349,7 +349,7 @@ impl Lmdb {
             Layout::Datum(colors) => return Datum::read(value)?.sample(key, *colors, scratch),
             Layout::Custom(_) | Layout::Pairs { .. } => {}
         }
-        let key = std::str::from_utf8(key.of(scratch)).expect("keys are text");
+        let key = std::str::from_utf8(key.resolve(scratch)).expect("keys are text");
         match &self.layout {
             Layout::Custom(layout) => layout.sample(key, value),
             _ => self.join_pair(key, value),
@@ -375,7 +375,7 @@ fn parse_integer(text: &str) -> Option<i64> {
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
     let (choice, classes, defer_unknown_classes) =
         (options.column_choice(), options.classes.as_ref(), options.defer_unknown_classes);
-    let options = LmdbOptions { name: location.part.as_deref(), choice, classes, defer_unknown_classes };
+    let options = LmdbOptions { name: location.split.as_deref(), choice, classes, defer_unknown_classes };
     Lmdb::with_options(&location.path, &options)
 }
 
@@ -401,7 +401,7 @@ impl Source for Lmdb {
     /// Hashes the number of samples and the number of the last commit, but not the path, so that
     /// copies of a file have equal hashes.
     fn fingerprint(&self) -> Option<u64> {
-        Some(Hash::default().number(self.len() as u64).number(self.snapshot.commit() as u64).end())
+        Some(Hash::default().number(self.len() as u64).number(self.snapshot.commit() as u64).finish())
     }
 
     fn path(&self, _index: usize) -> Option<PathBuf> {

@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{decimal, f16_to_f32, pil};
-use crate::values::record::{ColumnType, Found};
+use crate::values::items::{decode_decimal, decode_pillow, f16_to_f32};
+use crate::values::record::{ColumnType, ColumnValue};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
@@ -111,16 +111,16 @@ impl Encoding {
         }
     }
 
-    pub(super) fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let row_bytes = RowBytes::Borrowed(bytes);
         Ok(match self {
-            Encoding::Image | Encoding::Bytes => Found::Bytes(row_bytes),
-            Encoding::Pil => pil(bytes, buffer)?,
-            Encoding::Text => Found::Text(row_bytes),
-            Encoding::Json => Found::Json(row_bytes),
-            Encoding::Integer => decimal(bytes, true, buffer)?,
-            Encoding::Decimal => decimal(bytes, false, buffer)?,
-            Encoding::Number(element) => Found::number(*element, row_bytes),
+            Encoding::Image | Encoding::Bytes => ColumnValue::Bytes(row_bytes),
+            Encoding::Pil => decode_pillow(bytes, buffer)?,
+            Encoding::Text => ColumnValue::Text(row_bytes),
+            Encoding::Json => ColumnValue::Json(row_bytes),
+            Encoding::Integer => decode_decimal(bytes, true, buffer)?,
+            Encoding::Decimal => decode_decimal(bytes, false, buffer)?,
+            Encoding::Number(element) => ColumnValue::number(*element, row_bytes),
             Encoding::Half => f16_to_f32(bytes, &[], buffer),
             Encoding::Array(array) => array.decode(bytes, buffer)?,
         })
@@ -156,7 +156,7 @@ impl ArraySpec {
 
     /// Decodes an array. If the encoding's name does not specify the type or the shape, the array
     /// begins with the missing properties, followed by the elements.
-    fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         let mut rest = bytes;
         let mut take_bytes = |count: usize| {
             let truncated =
@@ -202,7 +202,7 @@ impl ArraySpec {
         }
         Ok(match dtype {
             Dtype::Half => f16_to_f32(rest, shape, buffer),
-            Dtype::Element(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
+            Dtype::Element(element) => ColumnValue::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }
 }

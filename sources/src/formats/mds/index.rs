@@ -10,7 +10,7 @@ use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct IndexJson {
     version: u64,
     shards: Vec<serde_json::Value>,
 }
@@ -22,14 +22,14 @@ struct Entry {
     column_sizes: Vec<Option<u64>>,
     #[serde(default)]
     compression: Option<String>,
-    raw_data: Info,
+    raw_data: FileInfo,
     #[serde(default)]
-    zip_data: Option<Info>,
+    zip_data: Option<FileInfo>,
     samples: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Info {
+pub(super) struct FileInfo {
     /// Path relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
@@ -38,7 +38,7 @@ pub(super) struct Info {
     hashes: serde_json::Value,
 }
 
-impl Info {
+impl FileInfo {
     /// Returns the hashes of the file. Skips hashes that are not text, because a shard can be read
     /// without its hash.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
@@ -63,9 +63,9 @@ pub(super) struct Column {
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    pub(super) raw: Info,
+    pub(super) raw: FileInfo,
     /// The compressed file and its compression, or `None` if the shard is not compressed.
-    pub(super) zip: Option<(Info, String)>,
+    pub(super) zip: Option<(FileInfo, String)>,
     pub(super) samples: u64,
 }
 
@@ -75,7 +75,7 @@ impl Index {
     /// not leave the folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
-        let File { version, shards } = serde_json::from_slice(text).map_err(error)?;
+        let IndexJson { version, shards } = serde_json::from_slice(text).map_err(error)?;
         if version != 2 {
             return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }

@@ -4,7 +4,7 @@ use super::encoding::Encoding;
 use super::index::Column;
 use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
-use crate::values::record::{ColumnType, Found};
+use crate::values::record::{ColumnType, ColumnValue};
 
 /// The layout of a sample: the lengths of its variable-length values, then the values of all
 /// columns.
@@ -36,7 +36,7 @@ impl Layout for MdsLayout {
         &self.names
     }
 
-    fn head(&self) -> usize {
+    fn head_len(&self) -> usize {
         4 * self.sizes.iter().filter(|size| size.is_none()).count()
     }
 
@@ -48,7 +48,7 @@ impl Layout for MdsLayout {
         self.encoding(column)?.column_type(first)
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         self.encoding(column)?.decode(bytes, buffer)
     }
 }

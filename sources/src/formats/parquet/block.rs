@@ -17,7 +17,7 @@ use super::schema::{Levels, ValueType};
 use crate::error::{Error, Result, append};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
 /// Index that marks a row without a value.
 const NULL: u32 = u32::MAX;
@@ -103,44 +103,44 @@ impl Block {
     /// Appends the bytes of the value in `row` to `scratch`. `row` is counted from the start of the
     /// row group. Fails if text is not UTF-8, if a flat list contains a null, if a nested list is
     /// too long as JSON, or if memory cannot be allocated. Nested lists may contain nulls.
-    pub(super) fn append_value(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    pub(super) fn append_value(&self, row: usize, scratch: &mut Vec<u8>) -> Result<ColumnValue<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
             Values::Bytes { values, is_text, indices } => match indices[index] {
-                NULL => Ok(Found::Null),
+                NULL => Ok(ColumnValue::Null),
                 value => {
                     let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
-                    let bytes = RowBytes::since(start, scratch);
+                    let bytes = RowBytes::page_tail(start, scratch);
                     if !is_text {
-                        return Ok(Found::Bytes(bytes));
+                        return Ok(ColumnValue::Bytes(bytes));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
-                    valid.then_some(Found::Text(bytes)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
+                    valid.then_some(ColumnValue::Text(bytes)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
                 }
             },
             Values::Numbers { values, element, indices } => match indices[index] {
-                NULL => Ok(Found::Null),
+                NULL => Ok(ColumnValue::Null),
                 number => {
                     let size = element.size();
                     append(scratch, &values[number as usize * size..][..size])?;
-                    Ok(Found::number(*element, RowBytes::since(start, scratch)))
+                    Ok(ColumnValue::number(*element, RowBytes::page_tail(start, scratch)))
                 }
             },
             Values::Lists { values, element, indices: lists } => match &lists[index] {
-                List::Null => Ok(Found::Null),
+                List::Null => Ok(ColumnValue::Null),
                 List::Incomplete(index) => {
                     Err(Error::in_source(format!("item {index} of a list is null: expected a number")))
                 }
                 List::Numbers(range) => {
                     let size = element.size();
                     append(scratch, &values[range.start * size..range.end * size])?;
-                    Ok(Found::array(*element, &[range.end - range.start], RowBytes::since(start, scratch)))
+                    Ok(ColumnValue::array(*element, &[range.end - range.start], RowBytes::page_tail(start, scratch)))
                 }
             },
             Values::Nested(lists) => match lists.write(index, scratch)? {
-                true => Ok(Found::Json(RowBytes::since(start, scratch))),
-                false => Ok(Found::Null),
+                true => Ok(ColumnValue::Json(RowBytes::page_tail(start, scratch))),
+                false => Ok(ColumnValue::Null),
             },
             Values::Dictionary(_) | Values::Encoded(_) => {
                 unreachable!("dictionaries and encoded columns have separate cache keys")

@@ -20,26 +20,26 @@ use crate::error::Result;
 use crate::values::grants::{GrantedCache, Grants};
 use crate::values::lru_cache::LruCache;
 
-const LOCKS: usize = 64;
+const LOCK_COUNT: usize = 64;
 /// Size of the cache in bytes if no loader reads the dataset.
-const DEFAULT_BUDGET: usize = 32 << 20;
+const DEFAULT_BUDGET_BYTES: usize = 32 << 20;
 /// Value of [`PageLimit::limit`] in bytes if no loader reads the dataset.
-const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
+const DEFAULT_PAGE_LIMIT_BYTES: usize = 512 << 20;
 /// Minimum page limit in bytes, even if a loader grants less memory.
-const MIN_PAGE_LIMIT: usize = 64 << 20;
+const MIN_PAGE_LIMIT_BYTES: usize = 64 << 20;
 /// A page, dictionary or column chunk with more bytes than this is large. At most one large page,
 /// one large dictionary and one large column chunk are loaded at a time.
-const LARGE_PAGE: usize = 16 << 20;
+const LARGE_BYTES: usize = 16 << 20;
 
 /// Flag in the column index of a key that marks the chunk's dictionary.
-const DICTIONARY: u32 = 1 << 30;
+const DICTIONARY_FLAG: u32 = 1 << 30;
 
 /// Indices of a file, of a row group within the file, and of a leaf column. The index of the column
 /// may contain a flag that marks the content of the entry.
 pub(super) type ColumnKey = (u32, u32, u32);
 
 fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
-    (file, group, column | DICTIONARY)
+    (file, group, column | DICTIONARY_FLAG)
 }
 
 pub(super) struct Cache {
@@ -48,20 +48,21 @@ pub(super) struct Cache {
     /// Locked while a page is decoded, so that concurrent readers of a page decode it only once.
     /// Lock order: `decode_locks`, then `large_page`, `large_dictionary` and `fetch_locks`, because
     /// decoding a page may fetch its dictionary.
-    decode_locks: [Mutex<()>; LOCKS],
+    decode_locks: [Mutex<()>; LOCK_COUNT],
     large_page: Mutex<()>,
     /// Locked while a large column chunk is fetched and used. Locked before all other locks.
     large_column: Mutex<()>,
     large_dictionary: Mutex<()>,
     /// Locked while a dictionary or an encoded column chunk is fetched.
-    fetch_locks: [Mutex<()>; LOCKS],
+    fetch_locks: [Mutex<()>; LOCK_COUNT],
     decoded_pages: AtomicUsize,
 }
 
 /// The limit on the memory for decoding a page. Each selection of columns has its own limit,
 /// because a page must fit in the memory of the loader that reads it, although all selections share
 /// the cache. The limit is the smallest memory grant of the selection's loaders, but at least
-/// [`MIN_PAGE_LIMIT`]. If the selection has no loader, the limit is [`DEFAULT_PAGE_LIMIT`].
+/// [`MIN_PAGE_LIMIT_BYTES`]. If the selection has no loader, the limit is
+/// [`DEFAULT_PAGE_LIMIT_BYTES`].
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
@@ -83,7 +84,7 @@ impl PageLimit {
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.grants.smallest().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
+        self.grants.smallest().map_or(DEFAULT_PAGE_LIMIT_BYTES, |grant| grant.max(MIN_PAGE_LIMIT_BYTES))
     }
 
     pub(super) fn max_grant(&self) -> usize {
@@ -126,7 +127,7 @@ impl Cache {
     }
 
     pub(super) fn budget(&self) -> usize {
-        self.grants.sum().unwrap_or(DEFAULT_BUDGET)
+        self.grants.sum().unwrap_or(DEFAULT_BUDGET_BYTES)
     }
 
     /// Returns the page of `column` that contains `row` and starts at row `first_row`. If the page
@@ -144,7 +145,7 @@ impl Cache {
             return Ok(block);
         }
         let (bytes, size) = fetch()?;
-        let _large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_page));
+        let _large_guard = (size > LARGE_BYTES).then(|| lock(&self.large_page));
         let remaining_budget = self.budget().saturating_sub(size);
         self.blocks().shrink(remaining_budget);
         let block = Arc::new(decode(bytes)?);
@@ -171,7 +172,7 @@ impl Cache {
         if let Some(block) = self.find(column, 0) {
             return Ok((block, None));
         }
-        let large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_column));
+        let large_guard = (size > LARGE_BYTES).then(|| lock(&self.large_column));
         Ok((self.get_or_fetch(column, size, fetch)?, large_guard))
     }
 
@@ -187,7 +188,7 @@ impl Cache {
         if let Some(block) = self.find(column, 0) {
             return Ok(block);
         }
-        let _large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_dictionary));
+        let _large_guard = (size > LARGE_BYTES).then(|| lock(&self.large_dictionary));
         self.get_or_fetch(column, size, fetch)
     }
 
@@ -226,9 +227,9 @@ impl Cache {
 }
 
 fn lock_index((file, group, column): ColumnKey, first_row: usize) -> usize {
-    [file, group, column, first_row as u32].iter().fold(0_u32, |hash, &part| hash.wrapping_mul(31).wrapping_add(part))
+    [file, group, column, first_row as u32].iter().fold(0_u32, |hash, &index| hash.wrapping_mul(31).wrapping_add(index))
         as usize
-        % LOCKS
+        % LOCK_COUNT
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -309,32 +310,32 @@ mod tests {
     fn cache_budget_is_the_sum_of_grants() {
         let cache = Arc::new(Cache::new());
         let budget = || cache.budget();
-        assert_eq!(budget(), DEFAULT_BUDGET);
-        let large = Grant::new(cache.clone(), 3 * MIN_PAGE_LIMIT);
-        let small = Grant::new(cache.clone(), 2 * MIN_PAGE_LIMIT);
-        assert_eq!(budget(), 5 * MIN_PAGE_LIMIT);
-        get(&cache, (0, 0, 0), 5, || Ok(Block::new_bytes(0, 10, 4 * MIN_PAGE_LIMIT))).unwrap();
-        assert_eq!(cache.bytes(), 4 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), DEFAULT_BUDGET_BYTES);
+        let large = Grant::new(cache.clone(), 3 * MIN_PAGE_LIMIT_BYTES);
+        let small = Grant::new(cache.clone(), 2 * MIN_PAGE_LIMIT_BYTES);
+        assert_eq!(budget(), 5 * MIN_PAGE_LIMIT_BYTES);
+        get(&cache, (0, 0, 0), 5, || Ok(Block::new_bytes(0, 10, 4 * MIN_PAGE_LIMIT_BYTES))).unwrap();
+        assert_eq!(cache.bytes(), 4 * MIN_PAGE_LIMIT_BYTES);
         drop(small);
-        assert_eq!((budget(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
+        assert_eq!((budget(), cache.bytes()), (3 * MIN_PAGE_LIMIT_BYTES, 0));
         let none = Grant::new(cache.clone(), 0);
-        assert_eq!(budget(), 3 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), 3 * MIN_PAGE_LIMIT_BYTES);
         drop((large, none));
-        assert_eq!(budget(), DEFAULT_BUDGET);
+        assert_eq!(budget(), DEFAULT_BUDGET_BYTES);
     }
 
     #[test]
     fn page_limit_is_the_smallest_loader_grant() {
-        let limit = Arc::new(PageLimit::new(5 * MIN_PAGE_LIMIT));
-        assert_eq!(limit.limit(), DEFAULT_PAGE_LIMIT);
-        let large = Grant::new(limit.clone(), 3 * MIN_PAGE_LIMIT);
-        let small = Grant::new(limit.clone(), 2 * MIN_PAGE_LIMIT);
-        assert_eq!(limit.limit(), 2 * MIN_PAGE_LIMIT);
+        let limit = Arc::new(PageLimit::new(5 * MIN_PAGE_LIMIT_BYTES));
+        assert_eq!(limit.limit(), DEFAULT_PAGE_LIMIT_BYTES);
+        let large = Grant::new(limit.clone(), 3 * MIN_PAGE_LIMIT_BYTES);
+        let small = Grant::new(limit.clone(), 2 * MIN_PAGE_LIMIT_BYTES);
+        assert_eq!(limit.limit(), 2 * MIN_PAGE_LIMIT_BYTES);
         drop(small);
         let none = Grant::new(limit.clone(), 0);
-        assert_eq!(limit.limit(), MIN_PAGE_LIMIT);
+        assert_eq!(limit.limit(), MIN_PAGE_LIMIT_BYTES);
         drop((large, none));
-        assert_eq!((limit.limit(), limit.max_grant()), (DEFAULT_PAGE_LIMIT, 5 * MIN_PAGE_LIMIT));
+        assert_eq!((limit.limit(), limit.max_grant()), (DEFAULT_PAGE_LIMIT_BYTES, 5 * MIN_PAGE_LIMIT_BYTES));
     }
 
     #[test]
@@ -364,9 +365,9 @@ mod tests {
                         max_running.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                         Ok(Block::from_encoded(vec![0; 5000]))
                     };
-                    let (_, large_guard) = cache.get_or_fetch_column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
+                    let (_, large_guard) = cache.get_or_fetch_column((0, group, 1), LARGE_BYTES + 1, fetch).unwrap();
                     // Using the column may require a large dictionary.
-                    cache.get_or_fetch_dictionary((0, group, 2), LARGE_PAGE + 1, || block(0)).unwrap();
+                    cache.get_or_fetch_dictionary((0, group, 2), LARGE_BYTES + 1, || block(0)).unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(20));
                     now.fetch_sub(1, Ordering::Relaxed);
                     drop(large_guard);

@@ -5,7 +5,7 @@ use crate::options::{DataFormat, with_feature};
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     files: |folder| Ok(folder.files("parquet")?.len()),
     is_file: |_, start| start.starts_with(b"PAR1"),
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new(
         "parquet",
         "a `.parquet` file, or a folder that contains such files, directly or in subfolders",

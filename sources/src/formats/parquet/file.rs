@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
 /// Maximum size in bytes of a column chunk that is read from a store in one piece.
-pub(super) const MAX_CHUNK: u64 = 256 << 20;
+pub(super) const MAX_CHUNK_BYTES: u64 = 256 << 20;
 /// The page index of a column chunk with at most this many bytes is not read.
-const SMALL_CHUNK: u64 = 32 << 10;
+const SMALL_CHUNK_BYTES: u64 = 32 << 10;
 /// Maximum distance in bytes between the first and the last byte of page indexes that are read with
 /// a single request.
-const MAX_INDEXES: u64 = 16 << 20;
+const MAX_INDEXES_BYTES: u64 = 16 << 20;
 /// Flag in the column index of a cache key: the entry contains the encoded column chunk.
-const WHOLE_CHUNK: u32 = 1 << 31;
+const WHOLE_CHUNK_FLAG: u32 = 1 << 31;
 
 /// Bytes of a column chunk that are read together. See the `files` module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Unit {
 }
 
 /// Access to the units of one column chunk.
-pub(super) struct Fetch<'a> {
+pub(super) struct UnitReader<'a> {
     /// Reads a unit, given its byte range in the file.
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
     /// Returns whether the prefetcher has planned to read the unit, but the unit has not been used
@@ -48,7 +48,7 @@ pub(super) struct Fetch<'a> {
 /// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
 /// `limit` is the maximum decoded size of a page, in bytes.
 pub(super) fn check_chunk_size(len: u64, is_list: bool, limit: usize) -> Result<()> {
-    let max_len = MAX_CHUNK.min(limit as u64);
+    let max_len = MAX_CHUNK_BYTES.min(limit as u64);
     if len <= max_len {
         return Ok(());
     }
@@ -56,7 +56,7 @@ pub(super) fn check_chunk_size(len: u64, is_list: bool, limit: usize) -> Result<
         true => ("contains lists", "smaller row groups"),
         false => ("has no page index", "a page index (write_page_index=True in pyarrow)"),
     };
-    let memory_advice = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
+    let memory_advice = if len <= MAX_CHUNK_BYTES { "raise the loader's memory_limit, " } else { "" };
     Err(Error::in_source(format!(
         "the column chunk has {len} bytes and must be read in one piece, because it {reason}: the limit is {max_len} \
          bytes; {memory_advice}copy the file to this machine, or write it with {advice}"
@@ -65,7 +65,7 @@ pub(super) fn check_chunk_size(len: u64, is_list: bool, limit: usize) -> Result<
 
 pub(super) struct ParquetFile {
     pub(super) file: OpenFile,
-    pub(super) meta: ParquetMetaData,
+    pub(super) metadata: ParquetMetaData,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
     assume_compressed: bool,
     /// Page locations that were found so far, by row group and leaf column.
@@ -87,7 +87,7 @@ fn load_whole_chunk<'c>(
     key: ColumnKey,
     chunk: Range<u64>,
     column: &ColumnChunk<'_>,
-    fetch: &Fetch<'_>,
+    fetch: &UnitReader<'_>,
 ) -> Result<(Arc<Block>, Option<MutexGuard<'c, ()>>)> {
     let len = chunk.end - chunk.start;
     cache.get_or_fetch_column(key, len as usize, || {
@@ -98,17 +98,17 @@ fn load_whole_chunk<'c>(
 
 impl ParquetFile {
     pub(super) fn open(file: OpenFile) -> Result<Self> {
-        let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
-        let assume_compressed = mislabels_compression(meta.file_metadata().created_by());
-        Ok(ParquetFile { file, meta, assume_compressed, indexes: Mutex::default() })
+        let metadata = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
+        let assume_compressed = mislabels_compression(metadata.file_metadata().created_by());
+        Ok(ParquetFile { file, metadata, assume_compressed, indexes: Mutex::default() })
     }
 
     pub(super) fn rows(&self, group: u32) -> usize {
-        usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
+        usize::try_from(self.metadata.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
     pub(super) fn chunk_range(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
-        let column = self.meta.row_group(group as usize).column(leaf);
+        let column = self.metadata.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
         let end = start.checked_add(len).filter(|&end| end <= self.file.len());
         let end = end.ok_or_else(|| Error::in_source("damaged: the column is outside the file"))?;
@@ -117,11 +117,12 @@ impl ParquetFile {
 
     /// Returns the size in bytes of a column chunk that must be read from a store in one piece,
     /// because it contains lists or has no page index. Returns `None` for other column chunks, and
-    /// for chunks of at most [`SMALL_CHUNK`] bytes.
+    /// for chunks of at most [`SMALL_CHUNK_BYTES`] bytes.
     pub(super) fn unsplit_chunk_len(&self, group: u32, leaf: usize, is_list: bool) -> Result<Option<u64>> {
         let chunk = self.chunk_range(group, leaf)?;
         let len = chunk.end - chunk.start;
-        Ok((len > SMALL_CHUNK && (is_list || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
+        Ok((len > SMALL_CHUNK_BYTES && (is_list || self.page_index_location(group, leaf as u32)?.is_none()))
+            .then_some(len))
     }
 
     pub(super) fn load_block(
@@ -130,7 +131,7 @@ impl ParquetFile {
         key: ColumnKey,
         (leaf, levels): (Leaf, Option<Levels>),
         row: usize,
-        fetch: &Fetch<'_>,
+        fetch: &UnitReader<'_>,
     ) -> Result<Arc<Block>> {
         if let Some(block) = cache.find(key, row) {
             return Ok(block);
@@ -140,7 +141,7 @@ impl ParquetFile {
         let chunk = self.chunk_range(group, leaf.index)?;
         let is_local = self.file.object().is_none();
         let index = if levels.is_none() { self.load_index(group, leaf_index)? } else { None };
-        let column_key = (key.0, group, leaf_index | WHOLE_CHUNK);
+        let column_key = (key.0, group, leaf_index | WHOLE_CHUNK_FLAG);
         let (encoded_chunk, _large_guard) = match (&index, is_local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(column_key, 0), None),
@@ -201,7 +202,7 @@ impl ParquetFile {
         levels: Option<Levels>,
         page_limit: &PageLimit,
     ) -> ColumnChunk<'_> {
-        let metadata = self.meta.row_group(group as usize).column(leaf.index);
+        let metadata = self.metadata.row_group(group as usize).column(leaf.index);
         let (rows, assume_compressed) = (self.rows(group), self.assume_compressed);
         ColumnChunk {
             metadata,
@@ -223,7 +224,7 @@ impl ParquetFile {
     /// Estimates the decoded size in bytes of `len` encoded bytes, from the compression ratio of
     /// their column chunk.
     pub(super) fn estimate_decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
-        let column = self.meta.row_group(group as usize).column(leaf);
+        let column = self.metadata.row_group(group as usize).column(leaf);
         let (compressed_bytes, decompressed_bytes) =
             (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
         let ratio = (decompressed_bytes.div_ceil(compressed_bytes)).clamp(1, 100);
@@ -235,10 +236,10 @@ impl ParquetFile {
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
         let damaged = || Error::in_source("the page index is damaged");
         let mut missing = Vec::new();
-        for group in 0..self.meta.num_row_groups() as u32 {
+        for group in 0..self.metadata.num_row_groups() as u32 {
             for &leaf in leaves {
                 let chunk = self.chunk_range(group, leaf as usize)?;
-                if chunk.end - chunk.start > SMALL_CHUNK
+                if chunk.end - chunk.start > SMALL_CHUNK_BYTES
                     && let Some((start, len)) = self.page_index_location(group, leaf)?
                 {
                     let end = start.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
@@ -249,7 +250,7 @@ impl ParquetFile {
         let (start, end) = missing
             .iter()
             .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
-        if end.saturating_sub(start) > MAX_INDEXES {
+        if end.saturating_sub(start) > MAX_INDEXES_BYTES {
             // In this case, each page index is read separately when it is needed.
             return Ok(());
         }
@@ -268,7 +269,7 @@ impl ParquetFile {
     /// Returns the offset and the length in bytes of a column chunk's page index, or `None` if the
     /// column chunk has no page index.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
-        let column = self.meta.row_group(group as usize).column(leaf as usize);
+        let column = self.metadata.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
             return Ok(None);
         };
@@ -286,7 +287,7 @@ impl ParquetFile {
         let chunk = self.chunk_range(group, leaf as usize)?;
         // In a local file, scan the page headers instead. This takes no requests, and page headers
         // are authoritative, unlike a page index.
-        if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
+        if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK_BYTES {
             return Ok(None);
         }
         let Some((start, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };

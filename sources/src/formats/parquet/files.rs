@@ -11,14 +11,14 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::file::{MAX_CHUNK, ParquetFile, Unit};
+use super::file::{MAX_CHUNK_BYTES, ParquetFile, Unit};
 use super::input::guarded;
 use super::schema::{Field, fields};
 use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
-use crate::storage::ahead::SampleRanges;
+use crate::storage::prefetch::SampleRanges;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::columns_error;
 
@@ -74,8 +74,8 @@ impl Files {
         let (mut group_starts, mut groups) = (vec![0_usize], Vec::new());
         for (file, parquet_file) in parquet_files.iter().enumerate() {
             check_columns(parquet_file, columns, &parquet_files[0]).map_err(|e| e.at_path(&parquet_file.file.path))?;
-            let leaf_columns = parquet_file.meta.file_metadata().schema_descr().num_columns();
-            for (group, row_group) in parquet_file.meta.row_groups().iter().enumerate() {
+            let leaf_columns = parquet_file.metadata.file_metadata().schema_descr().num_columns();
+            for (group, row_group) in parquet_file.metadata.row_groups().iter().enumerate() {
                 let rows = usize::try_from(row_group.num_rows()).ok();
                 let end = rows.and_then(|rows| group_starts[group_starts.len() - 1].checked_add(rows));
                 let end = end.filter(|_| row_group.num_columns() == leaf_columns);
@@ -87,7 +87,7 @@ impl Files {
                     groups.push((file as u32, group as u32));
                 }
             }
-            let (claimed, counted) = (parquet_file.meta.file_metadata().num_rows(), rows_of_groups(parquet_file));
+            let (claimed, counted) = (parquet_file.metadata.file_metadata().num_rows(), rows_of_groups(parquet_file));
             if counted != Some(claimed) {
                 let counted = counted.unwrap_or(i64::MAX);
                 let cause = format!(
@@ -117,7 +117,7 @@ impl Files {
     fn leaf_columns(&self) -> u64 {
         self.parquet_files
             .first()
-            .map_or(0, |parquet_file| parquet_file.meta.file_metadata().schema_descr().num_columns() as u64)
+            .map_or(0, |parquet_file| parquet_file.metadata.file_metadata().schema_descr().num_columns() as u64)
     }
 
     fn group_rows(&self, group: usize) -> u64 {
@@ -161,14 +161,15 @@ impl Files {
     }
 
     /// Returns the byte range of a unit within its file. Returns `None` if the range is unknown, or
-    /// if a whole column chunk exceeds [`MAX_CHUNK`].
+    /// if a whole column chunk exceeds [`MAX_CHUNK_BYTES`].
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
         let parquet_file = &self.parquet_files[file as usize];
         match unit {
-            Unit::Whole => {
-                parquet_file.chunk_range(group_in_file, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK)
-            }
+            Unit::Whole => parquet_file
+                .chunk_range(group_in_file, leaf)
+                .ok()
+                .filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK_BYTES),
             Unit::Dictionary => parquet_file.cached_index(group_in_file, leaf as u32)?.dictionary.clone(),
             Unit::Page(first_row) => {
                 let (rows, range) = parquet_file
@@ -308,12 +309,12 @@ impl Files {
 }
 
 fn rows_of_groups(parquet_file: &ParquetFile) -> Option<i64> {
-    parquet_file.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
+    parquet_file.metadata.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
 /// Fails if the columns of a file differ from `columns`, the columns of the first file.
 fn check_columns(parquet_file: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
-    let actual = guarded(|| Ok(fields(parquet_file.meta.file_metadata().schema_descr())))?;
+    let actual = guarded(|| Ok(fields(parquet_file.metadata.file_metadata().schema_descr())))?;
     if actual == columns {
         return Ok(());
     }

@@ -23,7 +23,7 @@ use crate::error::{Error, Result, reserve};
 const MAX_VALUES: usize = 64 << 20;
 /// Number of bytes that the estimate for a list column adds for the dictionary, because the
 /// metadata does not declare the dictionary's size.
-const DICTIONARY_RESERVE: u64 = 8 << 20;
+const DICTIONARY_RESERVE_BYTES: u64 = 8 << 20;
 const LISTS: &str = "the lists of a row group";
 
 #[derive(Clone, Copy)]
@@ -162,7 +162,7 @@ impl ColumnChunk<'_> {
         values
             .saturating_mul(self.value_bytes() as u64)
             .saturating_add(pages)
-            .saturating_add(pages / 2 + DICTIONARY_RESERVE)
+            .saturating_add(pages / 2 + DICTIONARY_RESERVE_BYTES)
     }
 
     /// Estimates the number of bytes that the decoded values take, from the sizes in the metadata.

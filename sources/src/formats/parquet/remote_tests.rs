@@ -317,7 +317,7 @@ fn page_index_that_does_not_match_its_pages_fails() {
     let mut file = std::fs::read(&path).unwrap();
     let (_, set) = open(&file, 0).unwrap();
     let samples: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
-    let column = set.files.parquet_files[0].meta.row_group(0).column(0);
+    let column = set.files.parquet_files[0].metadata.row_group(0).column(0);
     let offset = column.offset_index_offset().unwrap() as usize;
     let index_range = offset..offset + column.offset_index_length().unwrap() as usize;
     let mut error_count = 0;

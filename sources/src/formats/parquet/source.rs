@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::{Cache, PageLimit};
-use super::file::{Fetch, MAX_CHUNK, ParquetFile, Unit, check_chunk_size};
+use super::file::{MAX_CHUNK_BYTES, ParquetFile, Unit, UnitReader, check_chunk_size};
 use super::files::{Files, NeededLeaf, RowPerSample, SampleRows};
 use super::input::{guarded, read};
 use super::pages::check_list_memory;
@@ -19,11 +19,11 @@ use crate::model::value::Element;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{MAX_PREFETCH, Remote};
+use crate::storage::prefetch::{MAX_PREFETCH_BYTES, Remote};
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, are_unchanged};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
+use crate::values::record::{Column, ColumnType, ColumnValue, Columns, guess_type};
 
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
@@ -71,7 +71,7 @@ struct Chunk {
 /// Size of the cache for decoded pages in bytes, in addition to the space for the largest column
 /// chunk that must be read in one piece. Without the additional space, the pages would evict the
 /// chunk.
-const EXTRA_CACHE: u64 = 32 << 20;
+const EXTRA_CACHE_BYTES: u64 = 32 << 20;
 
 impl Parquet {
     /// Opens a `.parquet` file, or a folder that contains the files of one split. The files may be
@@ -86,16 +86,16 @@ impl Parquet {
         Self::open_at(DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    /// Opens the dataset at `location`. `location.part` selects a split. A folder's own name may
+    /// Opens the dataset at `location`. `location.split` selects a split. A folder's own name may
     /// end in `.parquet`, as in Spark output.
     pub(crate) fn open_at(mut location: DatasetLocation, options: &Options) -> Result<Self> {
-        let is_folder = match location.part {
+        let is_folder = match location.split {
             Some(_) => location.list().map(|_| true)?,
             None => location.is_folder()?,
         };
         let path = &*location.path;
         let files = if is_folder {
-            let names = splits::select_split(path, location.tree().files("parquet")?, location.part.as_deref())?;
+            let names = splits::select_split(path, location.tree().files("parquet")?, location.split.as_deref())?;
             names.iter().map(|name| location.storage.join(path, name)).collect()
         } else {
             vec![path.to_owned()]
@@ -113,7 +113,7 @@ impl Parquet {
         options: &Options,
     ) -> Result<Self> {
         let features_json = |parquet_file: &ParquetFile| {
-            let metadata = parquet_file.meta.file_metadata().key_value_metadata()?;
+            let metadata = parquet_file.metadata.file_metadata().key_value_metadata()?;
             metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
         };
         let named: Vec<_> = parquet_files
@@ -122,20 +122,23 @@ impl Parquet {
             .collect();
         let features = FileFeatures::new(features, &named);
         let choice = options.column_choice();
-        let mut set = Self::without_columns(path, parquet_files)?;
-        set.allows_outside_paths = choice.image.is_some();
-        let columns: Vec<Column> = (0..set.fields.len())
+        let mut dataset = Self::without_columns(path, parquet_files)?;
+        dataset.allows_outside_paths = choice.image.is_some();
+        let columns: Vec<Column> = (0..dataset.fields.len())
             .map(|column_index| {
-                Ok(Column::new(set.fields[column_index].name.clone(), set.column_type(column_index, features.all())?))
+                Ok(Column::new(
+                    dataset.fields[column_index].name.clone(),
+                    dataset.column_type(column_index, features.all())?,
+                ))
             })
             .collect::<Result<_>>()?;
-        set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
-        set.prepare()?;
-        let untyped_columns = std::mem::take(&mut set.columns);
-        let append_value = |row, column_index, scratch: &mut Vec<u8>| set.append_value(row, column_index, scratch);
-        let columns = features.learn(untyped_columns, &columns, options, set.len(), append_value);
-        set.columns = columns.map_err(|e| e.at_path(path))?;
-        Ok(set)
+        dataset.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
+        dataset.prepare()?;
+        let untyped_columns = std::mem::take(&mut dataset.columns);
+        let append_value = |row, column_index, scratch: &mut Vec<u8>| dataset.append_value(row, column_index, scratch);
+        let columns = features.learn_labels(untyped_columns, &columns, options, dataset.len(), append_value);
+        dataset.columns = columns.map_err(|e| e.at_path(path))?;
+        Ok(dataset)
     }
 
     /// Creates a source with no columns selected. The caller must select the columns.
@@ -143,7 +146,7 @@ impl Parquet {
         let first = parquet_files
             .first()
             .ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
-        let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
+        let columns = guarded(|| Ok(fields(first.metadata.file_metadata().schema_descr())))?;
         let files = Files::new(parquet_files, &columns)?;
         if files.groups.is_empty() {
             return Err(Error::in_source("the files contain no rows").at_path(path));
@@ -193,7 +196,7 @@ impl Parquet {
     fn check_row_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let parquet_file = &self.files.parquet_files[file as usize];
-            let row_group = parquet_file.meta.row_group(group as usize);
+            let row_group = parquet_file.metadata.row_group(group as usize);
             for column_index in self.columns.used_columns() {
                 let leaves = match self.fields[column_index].form {
                     Form::Flat(leaf) => [Some(leaf), None],
@@ -316,15 +319,15 @@ impl Parquet {
         row: usize,
         column_index: usize,
         scratch: &mut Vec<u8>,
-    ) -> Result<Found<'static>> {
+    ) -> Result<ColumnValue<'static>> {
         let field = &self.fields[column_index];
         let append_flat = |leaf, scratch: &mut Vec<u8>| self.append_leaf_value(row, leaf, None, scratch);
         let content = match field.form {
             Form::Flat(leaf) => append_flat(leaf, scratch),
             Form::List { leaf, levels } => self.append_leaf_value(row, leaf, Some(levels), scratch),
             Form::File { bytes, path } => match (append_flat(bytes, scratch), path) {
-                (Ok(Found::Null), Some(path)) => append_flat(path, scratch).map(|content| match content {
-                    Found::Text(path) => Found::Path(path),
+                (Ok(ColumnValue::Null), Some(path)) => append_flat(path, scratch).map(|content| match content {
+                    ColumnValue::Text(path) => ColumnValue::Path(path),
                     other => other,
                 }),
                 (content, _) => content,
@@ -348,7 +351,7 @@ impl Parquet {
         leaf: Leaf,
         levels: Option<Levels>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Found<'static>> {
+    ) -> Result<ColumnValue<'static>> {
         let (group_index, row_in_group) = self.files.locate(row);
         let (file, group) = self.files.groups[group_index];
         let (parquet_file, key) = (&self.files.parquet_files[file as usize], (file, group, leaf.index as u32));
@@ -362,7 +365,7 @@ impl Parquet {
             Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
-        let fetch = Fetch { read: &read_unit, is_planned: &is_planned };
+        let fetch = UnitReader { read: &read_unit, is_planned: &is_planned };
         let block =
             parquet_file.load_block((&self.cache, &self.page_limit), key, (leaf, levels), row_in_group, &fetch)?;
         block.append_value(row_in_group, scratch)
@@ -386,7 +389,7 @@ impl Source for Parquet {
         let is_in_store = file.object().is_some();
         let sample = self.columns.read(index, scratch, |column_index, scratch| {
             let content = self.append_value(index, column_index, scratch)?;
-            if is_in_store && matches!(content, Found::Path(_)) {
+            if is_in_store && matches!(content, ColumnValue::Path(_)) {
                 return Err(Error::in_source(
                     "the value refers to a separate file, which is not supported in an object store",
                 ));
@@ -411,10 +414,11 @@ impl Source for Parquet {
             parquet_file.column_chunk(chunk.group, leaf, levels, &self.page_limit).decoded_bytes()
         };
         let bytes = self.chunks().map(decoded_bytes).fold(0, u64::saturating_add);
-        let bytes = bytes.clamp(1 << 20, MAX_PREFETCH as u64);
+        let bytes = bytes.clamp(1 << 20, MAX_PREFETCH_BYTES as u64);
         // For a store, the cache uses only half of the bytes. The largest column chunk that is read
         // in one piece must fit in the cache, together with some pages.
-        let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
+        let chunk =
+            self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK_BYTES) + EXTRA_CACHE_BYTES));
         let lists = self.largest_list_chunk.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
         usize::try_from(bytes.max(chunk).max(lists)).unwrap_or(usize::MAX)
@@ -495,18 +499,18 @@ mod tests {
     #[test]
     fn pages_within_the_memory_plan_are_decoded_once() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/v2.parquet");
-        let set = Parquet::open(path).unwrap();
-        let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
-        let grant = Grant::new(set.cache.clone(), 1 << 20);
-        (0..set.len()).for_each(read);
-        let first_decoded_pages = set.decoded_pages();
-        (0..set.len()).rev().for_each(read);
-        assert_eq!(set.decoded_pages(), first_decoded_pages);
+        let dataset = Parquet::open(path).unwrap();
+        let read = |row| assert!(dataset.read(row, &mut Vec::new()).unwrap().image().is_some());
+        let grant = Grant::new(dataset.cache.clone(), 1 << 20);
+        (0..dataset.len()).for_each(read);
+        let first_decoded_pages = dataset.decoded_pages();
+        (0..dataset.len()).rev().for_each(read);
+        assert_eq!(dataset.decoded_pages(), first_decoded_pages);
         drop(grant);
-        let _grant = Grant::new(set.cache.clone(), 0);
-        (0..set.len()).for_each(read);
+        let _grant = Grant::new(dataset.cache.clone(), 0);
+        (0..dataset.len()).for_each(read);
         assert!(
-            set.decoded_pages() >= first_decoded_pages + 2 * set.len(),
+            dataset.decoded_pages() >= first_decoded_pages + 2 * dataset.len(),
             "each row decodes an image page and a label page"
         );
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{Lookahead, Prefetcher, Source};
 use crate::stats::NetworkStats;
 use crate::storage::Storage;
-use crate::values::record::{Columns, Found};
+use crate::values::record::{ColumnValue, Columns};
 
 /// The rows of Parquet files, numbered across the files. Unlike in [`Parquet`], a row is not a
 /// sample: the caller decides which rows and columns a sample needs.
@@ -29,18 +29,18 @@ impl Rows {
         is_needed: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let parquet_files = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
-        let mut set = Parquet::without_columns(path, parquet_files)?;
+        let mut dataset = Parquet::without_columns(path, parquet_files)?;
         let mut columns = Vec::new();
-        for (column, field) in set.fields.iter().enumerate().filter(|(_, field)| is_needed(&field.name)) {
+        for (column, field) in dataset.fields.iter().enumerate().filter(|(_, field)| is_needed(&field.name)) {
             if let Form::Unsupported(what) = field.form {
                 let cause = format!("column {:?} holds {what}, which are not supported", field.name);
                 return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
             }
             columns.push(column);
         }
-        set.columns = Columns::of_indices(columns);
-        set.prepare()?;
-        Ok(Rows(set))
+        dataset.columns = Columns::of_indices(columns);
+        dataset.prepare()?;
+        Ok(Rows(dataset))
     }
 
     pub(crate) fn select_columns(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
@@ -70,7 +70,7 @@ impl Rows {
 
     /// Iterates over the path and the number of rows of each file.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
-        let rows = |file: &ParquetFile| file.meta.file_metadata().num_rows().try_into().unwrap_or(0);
+        let rows = |file: &ParquetFile| file.metadata.file_metadata().num_rows().try_into().unwrap_or(0);
         self.0.files.parquet_files.iter().map(move |file| (&*file.file.path, rows(file)))
     }
 
@@ -82,7 +82,12 @@ impl Rows {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn append_value(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    pub(crate) fn append_value(
+        &self,
+        row: usize,
+        column: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<ColumnValue<'static>> {
         self.0.append_value(row, column, scratch)
     }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{ColumnRanges, Layout};
-use crate::values::record::{ColumnType, Found};
+use crate::values::record::{ColumnType, ColumnValue};
 
 /// Size in bytes of MXNet's `IRHeader` at the start of a record. The header consists of a 32-bit
 /// flag, a label (an `f32`), and two 64-bit IDs. The flag is the number of labels that follow the
@@ -36,12 +36,12 @@ impl RecordIoLayout {
         RecordIoLayout { names: vec!["label".to_owned(), "image".to_owned()], label_type }
     }
 
-    fn read_label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+    fn read_label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'static>> {
         let start = buffer.len();
         match self.label_type {
             LabelType::Numbers => {
                 buffer.extend_from_slice(bytes);
-                Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, buffer)))
+                Ok(ColumnValue::array(Element::F32, &[bytes.len() / 4], RowBytes::page_tail(start, buffer)))
             }
             LabelType::Integers => {
                 let label = integer_label(bytes).ok_or_else(|| {
@@ -53,7 +53,7 @@ impl RecordIoLayout {
                     ))
                 })?;
                 buffer.extend(label.to_le_bytes());
-                Ok(Found::number(Element::I64, RowBytes::since(start, buffer)))
+                Ok(ColumnValue::number(Element::I64, RowBytes::page_tail(start, buffer)))
             }
         }
     }
@@ -88,7 +88,7 @@ impl Layout for RecordIoLayout {
         &self.names
     }
 
-    fn head(&self) -> usize {
+    fn head_len(&self) -> usize {
         FRAME_HEADER_BYTES + LABEL_HEADER_BYTES
     }
 
@@ -120,11 +120,11 @@ impl Layout for RecordIoLayout {
             });
         }
         let (bytes, mut buffer) = (first()?, Vec::new());
-        let content = self.find(0, column, &bytes, &mut buffer)?;
+        let content = self.decode(0, column, &bytes, &mut buffer)?;
         Ok(content.cell(&buffer)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'a>> {
         // If the record has several parts, `bytes` is the whole record and begins with a frame
         // header. A column of a different record cannot be mistaken for such a record: an image
         // begins with its own signature, and real labels do not begin with the magic number.
@@ -138,11 +138,11 @@ impl Layout for RecordIoLayout {
                 let bytes = buffer[start + labels.start..start + labels.end].to_vec();
                 return self.read_label(&bytes, buffer);
             }
-            return Ok(Found::Bytes(RowBytes::Page(start + image.start..start + image.end)));
+            return Ok(ColumnValue::Bytes(RowBytes::Page(start + image.start..start + image.end)));
         }
         match column {
             LABEL_COLUMN => self.read_label(bytes, buffer),
-            _ => Ok(Found::Bytes(RowBytes::Borrowed(bytes))),
+            _ => Ok(ColumnValue::Bytes(RowBytes::Borrowed(bytes))),
         }
     }
 }

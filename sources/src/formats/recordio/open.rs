@@ -9,7 +9,7 @@ use crate::error::{Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile, Storage};
-use crate::values::items::{Items, Rows, SampleSpans};
+use crate::values::items::{RowSource, SampleFiles, SampleSpans};
 
 const COMPANIONS: Companions = Companions {
     companion_url: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))),
@@ -40,8 +40,8 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     } else {
         find_label_type(storage, &file, &spans)?
     };
-    let items = Items::new(vec![(file, SampleSpans::Spans(spans))])?;
-    Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(label_type), options)?))
+    let sample_files = SampleFiles::new(vec![(file, SampleSpans::Spans(spans))])?;
+    Ok(Arc::new(RowSource::new(path, sample_files, RecordIoLayout::new(label_type), options)?))
 }
 
 const MAX_SURVEYED_RECORDS: usize = 64;

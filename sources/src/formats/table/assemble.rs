@@ -42,7 +42,7 @@ impl Table {
             ranges.fields.push((Name::Static(name), buffer.push(bytes)));
         }
         for (name, columns) in gathered {
-            ranges.fields.push((Name::Static(name), self.combine(row, cells, buffer, name, columns)?));
+            ranges.fields.push((Name::Static(name), self.append_gathered(row, cells, buffer, name, columns)?));
         }
         for (column, stem) in path_columns {
             if cells.get(*column).0 != CellKind::Missing {
@@ -60,7 +60,7 @@ impl Table {
         Ok(ranges)
     }
 
-    fn combine(
+    fn append_gathered(
         &self,
         row: usize,
         cells: &Cells,

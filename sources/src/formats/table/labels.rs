@@ -6,7 +6,7 @@ use super::cells::{CellKind, Cells};
 use super::source::Table;
 use crate::error::{Error, Result, counted};
 use crate::model::Classes;
-use crate::values::record::{Labels, Learner, is_missing, parse_integer};
+use crate::values::record::{LabelLearner, Labels, is_missing, parse_integer};
 
 impl Table {
     /// Determines the labels and the classes. If the values of the label column are not labels, the
@@ -21,7 +21,7 @@ impl Table {
     ) -> Result<()> {
         let Some(column) = self.columns.label else { return Ok(()) };
         let value = first_values.get(column).and_then(Option::as_ref);
-        let mut learner = Learner::default();
+        let mut learner = LabelLearner::default();
         let mut has_json = false;
         let for_each_cell = |rows: Range<usize>, visit: &mut dyn FnMut(usize, (CellKind, &str))| {
             let mut cells = Cells::default();
@@ -35,7 +35,7 @@ impl Table {
         for_each_cell(0..self.row_starts.len(), &mut |row, (cell, value)| match cell {
             CellKind::Json => has_json = true,
             _ if value.is_empty() => {}
-            _ => learner.see(row, value),
+            _ => learner.add_value(row, value),
         });
         let for_each_label = |rows: usize, visit: &mut dyn FnMut(usize, &str)| {
             for_each_cell(0..rows, &mut |row, (_, value)| {
@@ -48,11 +48,11 @@ impl Table {
             if classes.is_none() {
                 self.warn_mixed(column, &learner);
             }
-            if let Some(pair) = learner.equal_integers(for_each_label) {
+            if let Some(pair) = learner.find_equal_integers(for_each_label) {
                 return Err(self.equal_integers_error(column, pair));
             }
         }
-        let (labels, unknown) = if has_json { (None, None) } else { learner.labels(classes, for_each_label) };
+        let (labels, unknown) = if has_json { (None, None) } else { learner.into_labels(classes, for_each_label) };
         if let Some(unknown) = unknown.filter(|_| !defer_unknown_classes) {
             let cause = unknown.cause(classes);
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
@@ -73,8 +73,8 @@ impl Table {
         Ok(())
     }
 
-    fn warn_mixed(&self, column: usize, learner: &Learner) {
-        let Some((integers, texts, row)) = learner.mixed() else { return };
+    fn warn_mixed(&self, column: usize, learner: &LabelLearner) {
+        let Some((integers, texts, row)) = learner.find_mixed() else { return };
         let mut cells = Cells::default();
         let value = self.parse_row(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
         tracing::warn!(

@@ -12,7 +12,7 @@ use super::extension::{find_extension, has_known_extension, split_extension};
 use super::sample_buffer::{Name, SampleBuffer, SampleRanges};
 use super::scan::{TableScan, scan};
 use super::syntax::Syntax;
-use super::text::{line_of, read};
+use super::text::{line_of, read_text};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::machine::file::{self, is_below};
@@ -20,7 +20,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
-use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_stored, is_url, url_of};
+use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_referenced_files, is_url, url_of};
 use crate::values::record::Labels;
 
 /// The samples in a table: a CSV, TSV or JSON Lines file.
@@ -99,7 +99,7 @@ pub struct Table {
     pub(super) formats: Vec<Format>,
     /// The columns in which paths omit their extension, each with the extension and its dot.
     omitted_extensions: Vec<(usize, String)>,
-    stored: Option<ReferencedFiles>,
+    referenced_files: Option<ReferencedFiles>,
 }
 
 impl Table {
@@ -120,7 +120,7 @@ impl Table {
         stores: &Stores,
     ) -> Result<Self> {
         let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
-        let text = read(path, stores).map_err(|e| e.at_path(path))?;
+        let text = read_text(path, stores).map_err(|e| e.at_path(path))?;
         if text.trim().is_empty() {
             return Err(Error::in_source("the table is empty").at_path(path));
         }
@@ -142,7 +142,7 @@ impl Table {
                 ),
             }
         }
-        let root = prefix(&root).map_err(|e| e.at_path(path))?;
+        let root = path_prefix(&root).map_err(|e| e.at_path(path))?;
         let folder = root.clone();
         let folder_listing = FolderListing::new(&folder);
         let is_file = |cell: &str| match is_url(&root) {
@@ -161,9 +161,19 @@ impl Table {
             omitted_extensions.extend(extension.map(|extension| (column, extension)));
         }
         let file = path.to_owned();
-        let (labels, stored) = (None, None);
-        let mut table =
-            Table { file, root, text, row_starts, syntax, columns, labels, formats, omitted_extensions, stored };
+        let (labels, referenced_files) = (None, None);
+        let mut table = Table {
+            file,
+            root,
+            text,
+            row_starts,
+            syntax,
+            columns,
+            labels,
+            formats,
+            omitted_extensions,
+            referenced_files,
+        };
         table.learn_labels(classes, defer_unknown_classes, &first_values, options.label.is_some())?;
         table.find_files(&first_values, folder_listing, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
@@ -202,7 +212,7 @@ impl Table {
                 Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
             }));
         }
-        self.stored = Some(ReferencedFiles::of(&urls, columns.len(), folder_listing, stores)?);
+        self.referenced_files = Some(ReferencedFiles::of(&urls, columns.len(), folder_listing, stores)?);
         Ok(())
     }
 
@@ -241,7 +251,7 @@ impl Table {
     pub(super) fn read_label(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
         let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
-        labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
+        labels.label_of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
     fn append_path(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
@@ -292,11 +302,11 @@ impl Table {
                 ),
             ));
         }
-        if let Some(stored) = &self.stored {
+        if let Some(referenced_files) = &self.referenced_files {
             let path_index =
                 self.columns.paths().position(|other| other == column).expect("`column` is a column of paths");
             let (url, mut bytes) = (url_of(&self.root, cell) + self.omitted_extension(column, cell), Vec::new());
-            let read = stored.read(row, path_index, &url, &mut bytes);
+            let read = referenced_files.read(row, path_index, &url, &mut bytes);
             return Ok(buffer.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
         }
         let path = self.append_path(buffer, column, cell);
@@ -323,7 +333,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
 }
 
 /// Returns the folder as a prefix of paths, which ends in `/`. An empty path remains empty.
-fn prefix(root: &Path) -> Result<String> {
+fn path_prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { normalize_separators(text).into_owned() };
     Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
@@ -426,12 +436,12 @@ impl Source for Table {
         });
         Some(match path {
             None => self.file.clone(),
-            Some(path) if self.stored.is_some() => url_of(&self.root, &path).into(),
+            Some(path) if self.referenced_files.is_some() => url_of(&self.root, &path).into(),
             Some(path) => Path::new(&self.root).join(path),
         })
     }
 
-    delegate_to_stored!();
+    delegate_to_referenced_files!();
 
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.columns.stems().map(str::to_owned).collect())
@@ -443,7 +453,7 @@ impl Source for Table {
 
     fn classes(&self) -> &[String] {
         match &self.labels {
-            Some(Labels::Names { classes, .. }) => classes,
+            Some(Labels::ClassNames { classes, .. }) => classes,
             _ => &[],
         }
     }

@@ -5,11 +5,11 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::model::store::{Location, Stores};
-use crate::storage::ahead::Remote;
+use crate::storage::prefetch::Remote;
 
 /// Reads the text of the table without its byte order mark. Errors about the encoding contain the
 /// line.
-pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
+pub(super) fn read_text(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::parse(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
         Location::Url(url) => {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 /// Size of a block, in bytes. Headers and the data of members start at multiples of this size.
-pub(super) const BLOCK: usize = 512;
+pub(super) const BLOCK_BYTES: usize = 512;
 
 /// A header with a valid checksum and valid numbers.
 pub(super) struct Header<'a> {
@@ -21,7 +21,7 @@ pub(super) struct Header<'a> {
 
 impl<'a> Header<'a> {
     /// Parses a header block. An error contains only the cause; the caller adds the offset.
-    pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
+    pub(super) fn parse(block: &'a [u8; BLOCK_BYTES]) -> Result<Self, String> {
         let claimed_sum = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
         // The checksum field itself counts as spaces. Accept sums of signed bytes from old writers.
@@ -36,11 +36,11 @@ impl<'a> Header<'a> {
         }
         let size = parse_number(&block[124..136])
             .ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
-        let name = until_nul(&block[..100]);
+        let name = trim_at_nul(&block[..100]);
         // Only POSIX headers contain a prefix. GNU headers have timestamps at this offset.
-        let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
+        let prefix = if block[257..263] == *b"ustar\0" { trim_at_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
-        Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
+        Ok(Header { kind: block[156], size, name, link: trim_at_nul(&block[157..257]) })
     }
 }
 
@@ -59,7 +59,7 @@ fn parse_number(field: &[u8]) -> Option<u64> {
     if digits.is_empty() { Some(0) } else { u64::from_str_radix(digits, 8).ok().filter(|_| !digits.starts_with('+')) }
 }
 
-fn until_nul(field: &[u8]) -> &[u8] {
+fn trim_at_nul(field: &[u8]) -> &[u8] {
     &field[..memchr::memchr(0, field).unwrap_or(field.len())]
 }
 

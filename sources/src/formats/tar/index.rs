@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::header::{BLOCK, Header, Pax};
+use super::header::{BLOCK_BYTES, Header, Pax};
 use super::links::{Links, UnresolvedLinks};
 use crate::error::{Error, Result};
 use crate::format;
@@ -45,35 +45,36 @@ pub(super) struct Field {
     len: u32,
     /// The index into `names` (bits 0 to 22), whether the file is a link (bit 23), bits 32 to 35 of
     /// the offset in blocks (bits 24 to 27), and bits 32 to 35 of the length (bits 28 to 31).
-    packed: u32,
+    name_and_high_bits: u32,
 }
 
 impl Field {
-    /// Returns `None` if a value is out of range: the offset must be a multiple of [`BLOCK`] and
-    /// below 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range: the offset must be a multiple of [`BLOCK_BYTES`]
+    /// and below 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
-        let block = offset / BLOCK as u64;
-        let is_in_range = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
-        let packed = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
-        is_in_range.then_some(Field { block: block as u32, len: len as u32, packed })
+        let block = offset / BLOCK_BYTES as u64;
+        let is_in_range =
+            offset.is_multiple_of(BLOCK_BYTES as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
+        let name_and_high_bits = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
+        is_in_range.then_some(Field { block: block as u32, len: len as u32, name_and_high_bits })
     }
 
     /// Marks the field as a link. The bytes of a link belong to a different member, which may be
     /// anywhere in the shard.
     pub(super) fn as_link(self) -> Self {
-        Field { packed: self.packed | LINK_FLAG, ..self }
+        Field { name_and_high_bits: self.name_and_high_bits | LINK_FLAG, ..self }
     }
 
     pub(super) fn is_linked(self) -> bool {
-        self.packed & LINK_FLAG != 0
+        self.name_and_high_bits & LINK_FLAG != 0
     }
 
     pub(super) fn offset(self) -> u64 {
-        ((u64::from((self.packed >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK as u64
+        ((u64::from((self.name_and_high_bits >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK_BYTES as u64
     }
 
     pub(super) fn len(self) -> u64 {
-        (u64::from(self.packed >> 28) << 32) | u64::from(self.len)
+        (u64::from(self.name_and_high_bits >> 28) << 32) | u64::from(self.len)
     }
 
     pub(super) fn end(self) -> u64 {
@@ -81,7 +82,7 @@ impl Field {
     }
 
     pub(super) fn name(self) -> usize {
-        (self.packed & (MAX_NAMES - 1)) as usize
+        (self.name_and_high_bits & (MAX_NAMES - 1)) as usize
     }
 }
 
@@ -140,7 +141,7 @@ impl Index {
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key_end).number(end.field_end));
         let add =
             |hash: Hash, field: &Field| hash.number(field.offset()).number(field.len()).text(&self.names[field.name()]);
-        self.fields.iter().fold(hash, add).end()
+        self.fields.iter().fold(hash, add).finish()
     }
 
     /// Builds the index of the tar in `bytes` from its headers.
@@ -199,7 +200,7 @@ fn truncation_error(offset: u64, len: u64) -> Error {
 
 /// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
-/// Bit of [`Field::packed`] that marks a link: the bit above the index of the name.
+/// Bit of [`Field::name_and_high_bits`] that marks a link: the bit above the index of the name.
 const LINK_FLAG: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before
@@ -242,11 +243,11 @@ impl Scanner<'_> {
         let (mut block, mut scratch) = (Vec::new(), Vec::new());
         let (mut offset, mut overrides) = (0, MemberOverrides::default());
         loop {
-            if len - offset < BLOCK as u64 {
+            if len - offset < BLOCK_BYTES as u64 {
                 return Err(truncation_error(offset, len));
             }
-            let block: &[u8; BLOCK] =
-                bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("`get` returns `BLOCK` bytes");
+            let block: &[u8; BLOCK_BYTES] =
+                bytes.get(offset, BLOCK_BYTES, &mut block)?.first_chunk().expect("`get` returns `BLOCK_BYTES` bytes");
             if block.iter().all(|&byte| byte == 0) {
                 self.check_end(offset)?;
                 self.resolve_links();
@@ -255,7 +256,7 @@ impl Scanner<'_> {
             }
             let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
             let header = Header::parse(block).map_err(error)?;
-            let start = offset + BLOCK as u64;
+            let start = offset + BLOCK_BYTES as u64;
             let remaining = len - start;
             let size = match overrides.size(&header) {
                 // In POSIX, data may follow a hard link. Older writers store the size of the target
@@ -295,17 +296,18 @@ impl Scanner<'_> {
             }
             // Data is padded to whole blocks. If the file ends inside the last padding, the next
             // iteration reports the missing end marker.
-            offset = (start + size).next_multiple_of(BLOCK as u64).min(len);
+            offset = (start + size).next_multiple_of(BLOCK_BYTES as u64).min(len);
         }
     }
 
     /// Returns whether a header, a damaged header or the end of the tar is at `offset`.
     fn has_header(&self, offset: u64) -> Result<bool> {
-        if self.bytes.len() - offset < BLOCK as u64 {
+        if self.bytes.len() - offset < BLOCK_BYTES as u64 {
             return Ok(true);
         }
         let mut block = Vec::new();
-        let block = self.bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("`get` returns `BLOCK` bytes");
+        let block =
+            self.bytes.get(offset, BLOCK_BYTES, &mut block)?.first_chunk().expect("`get` returns `BLOCK_BYTES` bytes");
         Ok(block[257..262] == *b"ustar" || block.iter().all(|&byte| byte == 0) || Header::parse(block).is_ok())
     }
 
@@ -452,7 +454,7 @@ mod tests {
     #[test]
     fn tar_file_too_large_for_the_index_fails() {
         let header = |name: &str, kind: u8, size: usize| {
-            let mut block = vec![0; BLOCK];
+            let mut block = vec![0; BLOCK_BYTES];
             block[..name.len()].copy_from_slice(name.as_bytes());
             block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
             block[156] = kind;
@@ -465,9 +467,9 @@ mod tests {
         for (size, fits) in [((1_u64 << 36) - 1, true), (1 << 36, false)] {
             let record = format!("20 size={size}\n");
             let mut pax = record.clone().into_bytes();
-            pax.resize(BLOCK, 0);
+            pax.resize(BLOCK_BYTES, 0);
             let tar = [header("x", b'x', record.len()), pax, header("a.bin", b'0', 0)].concat();
-            let len = tar.len() as u64 + size.next_multiple_of(BLOCK as u64) + 2 * BLOCK as u64;
+            let len = tar.len() as u64 + size.next_multiple_of(BLOCK_BYTES as u64) + 2 * BLOCK_BYTES as u64;
             let scanned = Index::scan(&SparseBytes(tar, len));
             match scanned {
                 Ok(index) => assert!(fits && index.fields[0].len() == size, "{index:?}"),
@@ -478,7 +480,7 @@ mod tests {
 
     #[test]
     fn fields_keep_their_location_when_packed() {
-        let (block, max_block) = (BLOCK as u64, (1 << 36) - 1);
+        let (block, max_block) = (BLOCK_BYTES as u64, (1 << 36) - 1);
         for offset in [0, block, (u64::from(u32::MAX) + 1) * block, max_block * block] {
             for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, max_block] {
                 for name in [0, 1, MAX_NAMES - 1] {

@@ -89,15 +89,15 @@ impl Links {
 /// Resolves `..`, and removes `.` and empty components. Returns `None` if the path points outside
 /// the archive.
 fn normalize(path: &str) -> Option<String> {
-    let mut parts = Vec::new();
-    for part in path.split('/') {
-        match part {
+    let mut components = Vec::new();
+    for component in path.split('/') {
+        match component {
             "" | "." => {}
-            ".." => drop(parts.pop()?),
-            part => parts.push(part),
+            ".." => drop(components.pop()?),
+            component => components.push(component),
         }
     }
-    Some(parts.join("/"))
+    Some(components.join("/"))
 }
 
 #[cfg(test)]

@@ -22,13 +22,13 @@ use crate::storage::tree::Tree;
 pub const MANIFEST_SUFFIX: &str = ".manifest.json";
 /// JSON key of the version number, which must occur in the first [`KEY_SEARCH_BYTES`] bytes of a
 /// manifest.
-const KEY: &str = "\"warpfeed_set\"";
+const MARKER_KEY: &str = "\"warpfeed_set\"";
 /// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_SUFFIX: &str = ".plan.partial";
 pub(super) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
-/// Number of bytes at the start of a file that are searched for [`KEY`].
+/// Number of bytes at the start of a file that are searched for [`MARKER_KEY`].
 pub(super) const KEY_SEARCH_BYTES: usize = 512;
 const MAX_NAMED_SHARDS: usize = 5;
 
@@ -46,7 +46,7 @@ pub(super) struct Entry {
 }
 
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
-    is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
+    is_named_manifest(path) && memchr::memmem::find(start, MARKER_KEY.as_bytes()).is_some()
 }
 
 /// Returns the manifest of a set that was packed to `path`, if the manifest exists and `path` does

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use rayon::prelude::*;
 
-use super::header::{BLOCK, Header};
+use super::header::{BLOCK_BYTES, Header};
 use super::index::{self, Field, Index};
 use super::manifest::{self, Entry, Manifest};
 use super::{shards, sidecar};
@@ -19,7 +19,7 @@ use crate::machine::index_file;
 use crate::machine::{CancelToken, run_with_token};
 use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
-use crate::storage::ahead::Remote;
+use crate::storage::prefetch::Remote;
 
 /// Maximum number of threads that look up shards and load their indexes. Each thread sends one
 /// request at a time.
@@ -332,7 +332,7 @@ pub(super) fn field_span(fields: &[Field]) -> Range<u64> {
     let span_fields = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
     let start = span_fields().map(|field| field.offset()).min().unwrap_or(0);
     let end = span_fields().map(|field| field.end()).max().unwrap_or(0);
-    start.saturating_sub(BLOCK as u64)..end
+    start.saturating_sub(BLOCK_BYTES as u64)..end
 }
 
 /// Returns the bytes of the field `name` of sample `key`. `field` is their location in the tar.
@@ -341,7 +341,7 @@ pub(super) fn field_span(fields: &[Field]) -> Range<u64> {
 pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
         let offset = usize::try_from(field.offset().checked_sub(start)?).ok()?;
-        let header = Header::parse(bytes.get(offset.checked_sub(BLOCK)?..offset)?.first_chunk()?).ok()?;
+        let header = Header::parse(bytes.get(offset.checked_sub(BLOCK_BYTES)?..offset)?.first_chunk()?).ok()?;
         // For a huge file, the actual size is in a preceding PAX header. The same applies to a name
         // that is too long for this header.
         let is_huge = field.len() > MAX_OCTAL_SIZE && matches!(header.size, 0 | MAX_OCTAL_SIZE);
@@ -385,16 +385,16 @@ pub(super) fn read<'a>(
     sample: &mut Sample<'a>,
 ) -> Result<()> {
     let span = field_span(fields);
-    let is_separate = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
+    let is_separate = |field: &Field| field.offset() < span.start + BLOCK_BYTES as u64 || field.end() > span.end;
     let separate_fields = fields.iter().filter(|field| is_separate(field));
     let separate_bytes =
-        separate_fields.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+        separate_fields.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK_BYTES as u64 + field.len()));
     let mut len = (span.end - span.start) as usize;
     let buffer = grow_to(scratch, (len as u64).saturating_add(separate_bytes))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
     for field in separate_fields {
-        let out = &mut buffer[len..][..BLOCK + field.len() as usize];
-        file.fill(field.offset().saturating_sub(BLOCK as u64), out)?;
+        let out = &mut buffer[len..][..BLOCK_BYTES + field.len() as usize];
+        file.fill(field.offset().saturating_sub(BLOCK_BYTES as u64), out)?;
         len += out.len();
     }
     let buffer: &'a [u8] = buffer;
@@ -403,8 +403,8 @@ pub(super) fn read<'a>(
         let name = &names[field.name()];
         let mut start = span.start;
         let field_bytes = if is_separate(field) {
-            start = field.offset().saturating_sub(BLOCK as u64);
-            rest.split_off(..BLOCK + field.len() as usize).unwrap_or_default()
+            start = field.offset().saturating_sub(BLOCK_BYTES as u64);
+            rest.split_off(..BLOCK_BYTES + field.len() as usize).unwrap_or_default()
         } else {
             bytes
         };

@@ -294,7 +294,7 @@ impl Source for Tar {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        Some(self.shards.entries().fold(Hash::default(), |hash, (_, index, _)| hash.number(index.hash())).end())
+        Some(self.shards.entries().fold(Hash::default(), |hash, (_, index, _)| hash.number(index.hash())).finish())
     }
 
     fn classes(&self) -> &[String] {

@@ -8,7 +8,7 @@ use crate::storage::tree::Tree;
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: is_records_folder,
     is_file: |path, _| path.file_name().is_some_and(|name| is_records_name(&name.to_string_lossy())),
-    has_parts: true,
+    has_splits: true,
     ..DataFormat::new(
         "tfrecord",
         "a TFRecord file of `tf.train.Example`, or a folder of shards such as `train-00000-of-01024`",

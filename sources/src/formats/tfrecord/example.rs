@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::protobuf::{Field, Fields, varint};
-use crate::values::record::{Found, NamedCell};
+use crate::values::record::{ColumnValue, NamedCell};
 
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
@@ -123,11 +123,11 @@ pub(super) fn read_row<'a>(
             )));
         }
         let sides = [count];
-        let numbers = |element, data| Found::array(element, if is_list { &sides[..] } else { &[] }, data);
+        let numbers = |element, data| ColumnValue::array(element, if is_list { &sides[..] } else { &[] }, data);
         let start = buffer.len();
         let content = match values {
-            Values::Empty => Found::Null,
-            _ if count == 0 && !is_list => Found::Null,
+            Values::Empty => ColumnValue::Null,
+            _ if count == 0 && !is_list => ColumnValue::Null,
             Values::Bytes(values) if is_list => {
                 let texts: std::result::Result<Vec<&str>, _> =
                     values.iter().map(|value| std::str::from_utf8(value)).collect();
@@ -135,23 +135,23 @@ pub(super) fn read_row<'a>(
                     Error::in_source(format!("{name:?} is a list of bytes: expected UTF-8 text in all of its items"))
                 })?;
                 serde_json::to_writer(&mut *buffer, &texts).expect("writing to a Vec succeeds");
-                Found::Json(RowBytes::since(start, buffer))
+                ColumnValue::Json(RowBytes::page_tail(start, buffer))
             }
-            Values::Bytes(values) => Found::Bytes(RowBytes::Borrowed(values[0])),
+            Values::Bytes(values) => ColumnValue::Bytes(RowBytes::Borrowed(values[0])),
             Values::Floats(pieces) => {
                 let data = match pieces[..] {
                     [piece] if cfg!(target_endian = "little") => RowBytes::Borrowed(piece),
                     _ => {
                         let floats = pieces.iter().flat_map(|piece| piece.as_chunks::<4>().0);
                         buffer.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
-                        RowBytes::since(start, buffer)
+                        RowBytes::page_tail(start, buffer)
                     }
                 };
                 numbers(Element::F32, data)
             }
             Values::Ints(values) => {
                 buffer.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
-                numbers(Element::I64, RowBytes::since(start, buffer))
+                numbers(Element::I64, RowBytes::page_tail(start, buffer))
             }
         };
         row.push(NamedCell { name: Cow::Borrowed(name), content });

@@ -99,7 +99,7 @@ impl Offsets {
         let range = self.range(record);
         let start = range.start;
         let row_bytes = file.read_range(Some(index as u64), range, buffer)?;
-        let bytes = row_bytes.of(buffer);
+        let bytes = row_bytes.resolve(buffer);
         let (header, rest) = bytes.split_at(HEADER_BYTES as usize);
         let (record, trailer) = rest.split_at(rest.len() - TRAILER_BYTES as usize);
         let is_valid = decode_length(header, start)? == record.len() as u64

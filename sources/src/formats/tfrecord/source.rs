@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::storage::download::Companions;
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, Files, RowBytes, Storage, delegate_to_files};
-use crate::values::record::{ColumnType, Found, NamedCell, Rows, Survey};
+use crate::values::record::{ColumnType, ColumnValue, NamedCell, RowConverter, Survey};
 
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
 ///
@@ -50,7 +50,7 @@ pub struct TfRecord {
     names: Vec<String>,
     /// Features with several values in at least one of the records that were read on opening.
     list_features: BTreeSet<String>,
-    rows: Rows,
+    row_converter: RowConverter,
 }
 
 const MAX_SURVEYED_RECORDS: usize = 64;
@@ -72,7 +72,7 @@ impl TfRecord {
         let is_folder = if storage.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
         let storage = if is_folder { storage.listed(path) } else { storage };
         let paths = match is_folder {
-            true => shards_in(&storage, path, location.part.as_deref())?,
+            true => shards_in(&storage, path, location.split.as_deref())?,
             false => vec![path.to_owned()],
         };
         let opened = storage.in_parallel(&paths, |path| Offsets::open(&storage, path))?;
@@ -82,10 +82,14 @@ impl TfRecord {
         if shards.len() == 0 {
             return Err(Error::in_source("the files contain no records").at_path(path));
         }
-        let mut set =
-            TfRecord { shards, names: key_names(&paths), list_features: BTreeSet::new(), rows: Rows::default() };
-        match set.survey(&storage, options).map_err(|e| e.at_path(path))? {
-            true => Ok(set),
+        let mut dataset = TfRecord {
+            shards,
+            names: key_names(&paths),
+            list_features: BTreeSet::new(),
+            row_converter: RowConverter::default(),
+        };
+        match dataset.survey(&storage, options).map_err(|e| e.at_path(path))? {
+            true => Ok(dataset),
             false => download(),
         }
     }
@@ -102,7 +106,7 @@ impl TfRecord {
         let mut list_features = BTreeSet::new();
         let records = storage.in_parallel(&survey_indices, |&index| {
             let mut scratch = Vec::new();
-            Ok(self.read_record(index, &mut scratch).and_then(|row_bytes| try_copy(row_bytes.of(&scratch))))
+            Ok(self.read_record(index, &mut scratch).and_then(|row_bytes| try_copy(row_bytes.resolve(&scratch))))
         })?;
         for (position, record) in records.iter().enumerate() {
             match record
@@ -119,7 +123,7 @@ impl TfRecord {
         for record in records.iter().flatten() {
             buffer.clear();
             if let Ok(row) = example::read_row(record, &list_features, &mut buffer) {
-                survey.see(&row, &buffer)?;
+                survey.add_row(&row, &buffer)?;
             }
         }
         // Sort, because the features of a record are in no particular order.
@@ -136,16 +140,16 @@ impl TfRecord {
         if choice.label.is_none() && !choice.without_label && has_type("image/class/label", &labels) {
             choice.label = Some("image/class/label".to_owned());
         }
-        let mut rows = survey.finish(&choice)?;
+        let mut row_converter = survey.finish(&choice)?;
         let mut is_complete = true;
-        rows.learn(options.classes.as_ref(), options.defer_unknown_classes, |label, visit| {
+        row_converter.learn_labels(options.classes.as_ref(), options.defer_unknown_classes, |label, visit| {
             is_complete = !storage.is_store();
             if !is_complete {
                 return Ok(());
             }
             self.for_each_text(label, &list_features, visit)
         })?;
-        (self.rows, self.list_features) = (rows, list_features);
+        (self.row_converter, self.list_features) = (row_converter, list_features);
         Ok(is_complete)
     }
 
@@ -161,10 +165,10 @@ impl TfRecord {
             buffer.clear();
             // Reading the samples of damaged records fails anyway.
             let Ok(row_bytes) = self.read_record(index, &mut scratch) else { continue };
-            let Ok(row) = example::read_row(row_bytes.of(&scratch), list_features, &mut buffer) else { continue };
+            let Ok(row) = example::read_row(row_bytes.resolve(&scratch), list_features, &mut buffer) else { continue };
             for NamedCell { name: field_name, content } in row {
-                if let (true, Found::Bytes(value)) = (field_name == name, content)
-                    && let Ok(text) = std::str::from_utf8(value.of(&buffer))
+                if let (true, ColumnValue::Bytes(value)) = (field_name == name, content)
+                    && let Ok(text) = std::str::from_utf8(value.resolve(&buffer))
                 {
                     visit(index, text);
                 }
@@ -226,10 +230,10 @@ impl Source for TfRecord {
                 // the record.
                 let record = try_copy(&scratch[range.clone()])?;
                 let row = example::read_row(&record, &self.list_features, scratch).map_err(record_error)?;
-                row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
+                row.into_iter().map(|cell| cell.rebase(&record, range.start)).collect()
             }
         };
-        self.rows.sample(key, row, scratch).map_err(record_error)
+        self.row_converter.sample(key, row, scratch).map_err(record_error)
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
@@ -239,11 +243,11 @@ impl Source for TfRecord {
     delegate_to_files!(shards);
 
     fn fields(&self) -> Option<Vec<String>> {
-        Some(self.rows.field_names())
+        Some(self.row_converter.field_names())
     }
 
     fn classes(&self) -> &[String] {
-        self.rows.classes()
+        self.row_converter.classes()
     }
 
     fn kind(&self) -> &'static str {
@@ -256,7 +260,7 @@ impl fmt::Debug for TfRecord {
         f.debug_struct("TfRecord")
             .field("shards", &self.shards.entries().len())
             .field("len", &self.len())
-            .field("rows", &self.rows)
+            .field("rows", &self.row_converter)
             .finish_non_exhaustive()
     }
 }

@@ -27,14 +27,14 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
-    for (above, names) in &around.image_folders {
+fn annotation_hint(siblings: &Siblings<'_>) -> Result<Option<String>> {
+    for (above, names) in &siblings.image_folders {
         let set = above.trim_end_matches('/');
-        if names.contains(&IMAGES) && !set.is_empty() && around.tree.in_subfolder(set, is_voc)? {
+        if names.contains(&IMAGES) && !set.is_empty() && siblings.tree.in_subfolder(set, is_voc)? {
             return Ok(Some(format!("a Pascal VOC dataset: open {set:?}")));
         }
     }
-    let folders = around.annotations()?;
+    let folders = siblings.annotations()?;
     let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
     Ok(first.map(|first| {
         format!(

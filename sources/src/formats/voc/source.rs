@@ -11,7 +11,7 @@ use crate::format::Format;
 use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE, is_folder};
 use crate::machine::parallel::in_parallel;
-use crate::machine::slashes::root;
+use crate::machine::slashes::with_trailing_slash;
 use crate::model::{Numbers, Sample, Source};
 use crate::storage::tree::Tree;
 use crate::values::annotated::{FieldBuffer, key_and_field};
@@ -89,7 +89,7 @@ pub struct Voc {
     images: String,
     /// Folder of the masks, with a trailing `/`.
     masks: String,
-    items: Vec<Item>,
+    entries: Vec<ImageEntry>,
     has_boxes: bool,
     edges: Vec<[f32; 4]>,
     box_classes: Vec<i64>,
@@ -100,7 +100,7 @@ pub struct Voc {
 }
 
 #[derive(Debug)]
-struct Item {
+struct ImageEntry {
     name: Box<str>,
     /// End of the image's boxes in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
     box_end: usize,
@@ -162,11 +162,11 @@ impl Voc {
         let images_with_mask = list_masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
 
-        let (images, masks) = (root(&folder.join(IMAGES))?, root(&folder.join(MASKS))?);
+        let (images, masks) = (with_trailing_slash(&folder.join(IMAGES))?, with_trailing_slash(&folder.join(MASKS))?);
         let mut set = Voc {
             images,
             masks,
-            items: Vec::new(),
+            entries: Vec::new(),
             has_boxes,
             edges: Vec::new(),
             box_classes: Vec::new(),
@@ -188,7 +188,7 @@ impl Voc {
             }
             let size = annotations.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            push(&mut set.items, Item { name: file, box_end: set.box_classes.len(), size, has_mask, error })?;
+            push(&mut set.entries, ImageEntry { name: file, box_end: set.box_classes.len(), size, has_mask, error })?;
         }
         Ok(set)
     }
@@ -283,34 +283,34 @@ fn list_masks(folder: &Path) -> Result<BTreeSet<String>> {
 
 impl Source for Voc {
     fn len(&self) -> usize {
-        self.items.len()
+        self.entries.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let item = &self.items[index];
-        if let Some(error) = &item.error {
+        let entry = &self.entries[index];
+        if let Some(error) = &entry.error {
             return Err(error.clone());
         }
-        let (key, field) = key_and_field(&item.name, &self.formats);
-        let mut parts = FieldBuffer::new(scratch);
+        let (key, field) = key_and_field(&entry.name, &self.formats);
+        let mut field_buffer = FieldBuffer::new(scratch);
         if self.has_boxes {
-            let boxes = if index == 0 { 0 } else { self.items[index - 1].box_end }..item.box_end;
+            let boxes = if index == 0 { 0 } else { self.entries[index - 1].box_end }..entry.box_end;
             let n = boxes.len();
-            parts.keep("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
-            parts.keep("boxes.class.npy", Numbers::new(&self.box_classes[boxes.clone()], &[n])?);
-            parts.keep("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
+            field_buffer.push_borrowed("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
+            field_buffer.push_borrowed("boxes.class.npy", Numbers::new(&self.box_classes[boxes.clone()], &[n])?);
+            field_buffer.push_borrowed("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
         }
-        parts.image_size(item.size);
-        if item.has_mask {
-            parts.keep("mask.first_class.txt", "1");
-            parts.file("mask.png", &[&self.masks, key, ".png"])?;
+        field_buffer.push_image_size(entry.size);
+        if entry.has_mask {
+            field_buffer.push_borrowed("mask.first_class.txt", "1");
+            field_buffer.push_file("mask.png", &[&self.masks, key, ".png"])?;
         }
-        parts.file(field, &[&self.images, &item.name])?;
-        parts.sample(key)
+        field_buffer.push_file(field, &[&self.images, &entry.name])?;
+        field_buffer.into_sample(key)
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        Ok(key_and_field(&self.items[index].name, &self.formats).0.to_owned())
+        Ok(key_and_field(&self.entries[index].name, &self.formats).0.to_owned())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -318,7 +318,7 @@ impl Source for Voc {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(format!("{}{}", self.images, self.items[index].name).into())
+        Some(format!("{}{}", self.images, self.entries[index].name).into())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -326,7 +326,7 @@ impl Source for Voc {
         if self.has_boxes {
             names.extend(["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt"]);
         }
-        if self.items.iter().any(|item| item.has_mask) {
+        if self.entries.iter().any(|entry| entry.has_mask) {
             names.extend(["mask.png", "mask.first_class.txt"]);
         }
         Some(names.into_iter().map(str::to_owned).collect())

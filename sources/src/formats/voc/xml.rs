@@ -20,19 +20,19 @@ impl Annotation {
     /// contain its line number.
     pub(super) fn parse(text: &str, first_pixel: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
-        let top = document.root_element();
-        if top.tag_name().name() != "annotation" {
-            let name = top.tag_name().name();
+        let root = document.root_element();
+        if root.tag_name().name() != "annotation" {
+            let name = root.tag_name().name();
             return Err(Error::in_source(format!("the root element is <{name}>: expected <annotation>")));
         }
-        let size = child(top, "size")
+        let size = child(root, "size")
             .map(|size| Ok::<_, Error>([child_number(size, "width")?, child_number(size, "height")?]));
         // Some programs write 0 for an unknown size.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
         let rounded = |side: f64| side.round() as u32;
         let mut objects =
             Annotation { size: size.map(|[width, height]| (rounded(width), rounded(height))), ..Annotation::default() };
-        for object in top.children().filter(|node| node.has_tag_name("object")) {
+        for object in root.children().filter(|node| node.has_tag_name("object")) {
             let object_error = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
             let Some(name) = name.filter(|name| !name.is_empty()) else {

@@ -136,8 +136,8 @@ fn describe(value: &Yaml<'_>) -> String {
         Yaml::Value(Scalar::Integer(value)) => value.to_string(),
         Yaml::Value(Scalar::FloatingPoint(value)) => value.to_string(),
         Yaml::Value(Scalar::String(text)) => format!("{text:?}"),
-        Yaml::Sequence(items) => {
-            format!("[{}]", items.iter().take(MAX_CHARS).map(describe).collect::<Vec<_>>().join(", "))
+        Yaml::Sequence(entries) => {
+            format!("[{}]", entries.iter().take(MAX_CHARS).map(describe).collect::<Vec<_>>().join(", "))
         }
         Yaml::Mapping(_) => "a mapping".to_owned(),
         _ => "a tagged or invalid value".to_owned(),

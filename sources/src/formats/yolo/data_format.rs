@@ -38,13 +38,13 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
+fn annotation_hint(siblings: &Siblings<'_>) -> Result<Option<String>> {
     let open = |command: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {command:?}")));
-    if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
+    if let Some(yaml) = siblings.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }
-    for (above, names) in &around.image_folders {
-        if names.contains(&IMAGES) && !above.is_empty() && around.tree.has_folder(&format!("{above}{LABELS}"))? {
+    for (above, names) in &siblings.image_folders {
+        if names.contains(&IMAGES) && !above.is_empty() && siblings.tree.has_folder(&format!("{above}{LABELS}"))? {
             return open(above.trim_end_matches('/'));
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, Result};
 use crate::machine::file;
-use crate::machine::slashes::root;
+use crate::machine::slashes::with_trailing_slash;
 use crate::storage::tree::Tree;
 
 pub(super) const IMAGES: &str = "images";
@@ -17,7 +17,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
         return Ok(Some(folder.join(IMAGES)));
     }
-    let Ok(path) = root(folder) else { return Ok(None) };
+    let Ok(path) = with_trailing_slash(folder) else { return Ok(None) };
     let Some(offset) = last_images_offset(&path) else { return Ok(None) };
     let labels = [&path[..offset], LABELS, &path[offset + IMAGES.len()..]].concat();
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))

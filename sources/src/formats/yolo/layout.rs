@@ -12,7 +12,7 @@ use crate::error::{Error, Result, reserve, try_collect};
 use crate::format::Format;
 use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
-use crate::machine::slashes::{normalize_separators, root};
+use crate::machine::slashes::{normalize_separators, with_trailing_slash};
 
 #[derive(Debug)]
 pub(super) struct ImageEntry {
@@ -36,12 +36,12 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
 /// Returns the parent of the last `images` folder in the path of an image folder, or the image
 /// folder itself if its path contains no `images` folder.
 pub(super) fn images_parent(images: &Path) -> PathBuf {
-    let path = root(images).unwrap_or_default();
+    let path = with_trailing_slash(images).unwrap_or_default();
     last_images_offset(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
 pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<ImageEntry>> {
-    let root = root(folder)?;
+    let root = with_trailing_slash(folder)?;
     let names = images_below(folder, formats)?;
     try_collect(names.into_iter().map(|name| Ok(image_entry(format!("{root}{name}"), root.len()))))
 }
@@ -61,17 +61,19 @@ pub(super) fn list_split(yaml: &Path, data: &DataYaml, split: &str, formats: &[F
         Some(root) => vec![yaml_folder.join(root), PathBuf::from(root), yaml_folder.to_owned()],
         None => vec![yaml_folder.to_owned()],
     };
-    let Some((_, entries)) = data.splits.iter().find(|(name, _)| *name == split) else {
+    let Some((_, listed_paths)) = data.splits.iter().find(|(name, _)| *name == split) else {
         let split_names: Vec<_> = data.splits.iter().map(|(name, _)| *name).collect();
         return Err(Error::in_source(format!("no split {split:?}: expected one of {split_names:?}")).at_path(yaml));
     };
-    let mut items = Vec::new();
-    for entry in entries {
+    let mut entries = Vec::new();
+    for listed_path in listed_paths {
         // Some exporters write `../train/images` even if the `train` folder is next to the YAML
         // file.
-        let stripped = entry.strip_prefix("../").unwrap_or(entry);
-        let candidates: Vec<_> =
-            [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
+        let stripped = listed_path.strip_prefix("../").unwrap_or(listed_path);
+        let candidates: Vec<_> = [listed_path.as_str(), stripped]
+            .iter()
+            .flat_map(|name| roots.iter().map(move |root| root.join(name)))
+            .collect();
         let mut path = None;
         for candidate in &candidates {
             if path.is_none() && file::exists(candidate)? {
@@ -81,28 +83,28 @@ pub(super) fn list_split(yaml: &Path, data: &DataYaml, split: &str, formats: &[F
         let Some(split) = path else {
             let tried_paths: Vec<_> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
             return Err(Error::in_source(format!(
-                "{split}: {entry:?} does not exist; looked for {}",
+                "{split}: {listed_path:?} does not exist; looked for {}",
                 tried_paths.join(", ")
             ))
             .at_path(yaml));
         };
         let images = if file::is_folder(split)? { list_folder(split, formats)? } else { read_list(split)? };
-        reserve(&mut items, images.len())?;
-        items.extend(images);
+        reserve(&mut entries, images.len())?;
+        entries.extend(images);
     }
-    Ok(items)
+    Ok(entries)
 }
 
 /// Each line is the path of an image, absolute or relative to the folder of the list.
 fn read_list(list: &Path) -> Result<Vec<ImageEntry>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
-    let folder = root(list.parent().unwrap_or(Path::new("")))?;
+    let folder = with_trailing_slash(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let items = lines.map(|line| match &*normalize_separators(line.strip_prefix("./").unwrap_or(line)) {
+    let entries = lines.map(|line| match &*normalize_separators(line.strip_prefix("./").unwrap_or(line)) {
         absolute if Path::new(absolute).is_absolute() => Ok(image_entry(absolute.to_owned(), 0)),
         relative => Ok(image_entry(format!("{folder}{relative}"), folder.len())),
     });
-    try_collect(items)
+    try_collect(entries)
 }
 
 #[cfg(test)]

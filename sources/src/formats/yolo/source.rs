@@ -15,7 +15,7 @@ use crate::error::{Error, Result, counted, try_collect};
 use crate::format::Format;
 use crate::machine::file;
 use crate::model::{Sample, Source};
-use crate::values::annotated::{FieldBuffer, append, key_and_field};
+use crate::values::annotated::{FieldBuffer, append_file, key_and_field};
 
 /// Images with boxes, polygons and keypoints from YOLO label files.
 ///
@@ -58,7 +58,7 @@ use crate::values::annotated::{FieldBuffer, append, key_and_field};
 /// unless the file is not UTF-8, the line.
 #[derive(Debug)]
 pub struct Yolo {
-    items: Vec<ImageEntry>,
+    entries: Vec<ImageEntry>,
     has_label_file: Vec<bool>,
     classes: Vec<String>,
     /// Number of points per box, and of values per point.
@@ -92,7 +92,7 @@ impl Yolo {
     }
 
     pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
-        let (items, data) = if file::is_folder(path)? {
+        let (entries, data) = if file::is_folder(path)? {
             let Some(images) = yolo_images(path)? else {
                 let cause = "not a YOLO dataset: expected a folder with `images` and `labels`, or a subfolder \
                              of `images` that has a matching subfolder in `labels`";
@@ -105,13 +105,13 @@ impl Yolo {
             let data = DataYaml::read(path)?;
             (list_split(path, &data, name, &formats)?, data)
         };
-        if items.is_empty() {
+        if entries.is_empty() {
             return Err(Error::in_source("no images").at_path(path));
         }
-        let has_label_file = find_label_files(&items)?;
+        let has_label_file = find_label_files(&entries)?;
         let missing = has_label_file.iter().filter(|&&has_file| !has_file).count();
         if let Some(first) = has_label_file.iter().position(|&has_file| !has_file) {
-            let (count, first) = (items.len(), label_path(&items[first].path).concat());
+            let (count, first) = (entries.len(), label_path(&entries[first].path).concat());
             if missing == count {
                 let images = counted(count, "image", "images");
                 let cause = format!("no label files were found for {images}: the first file was expected at {first}");
@@ -123,16 +123,16 @@ impl Yolo {
                 counted(count, "image has", "images have")
             );
         }
-        Ok(Yolo { items, has_label_file, classes: data.names, keypoint_shape: data.keypoint_shape, formats })
+        Ok(Yolo { entries, has_label_file, classes: data.names, keypoint_shape: data.keypoint_shape, formats })
     }
 }
 
 /// Returns whether each image has a label file. Consecutive images with labels in the same folder
 /// share one listing of it. A folder that does not exist has no label files.
-fn find_label_files(items: &[ImageEntry]) -> Result<Vec<bool>> {
+fn find_label_files(entries: &[ImageEntry]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (None::<PathBuf>, HashSet::<OsString>::new());
-    let has_label_file = |item: &ImageEntry| {
-        let path = PathBuf::from(label_path(&item.path).concat());
+    let has_label_file = |entry: &ImageEntry| {
+        let path = PathBuf::from(label_path(&entry.path).concat());
         let parent = path.parent().unwrap_or(Path::new(""));
         if folder.as_deref() != Some(parent) {
             let listed_folder = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -152,43 +152,43 @@ fn find_label_files(items: &[ImageEntry]) -> Result<Vec<bool>> {
         }
         Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
-    try_collect(items.iter().map(has_label_file))
+    try_collect(entries.iter().map(has_label_file))
 }
 
 impl Source for Yolo {
     fn len(&self) -> usize {
-        self.items.len()
+        self.entries.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         thread_local!(static LABELS: RefCell<LabelBuffer> = RefCell::default());
-        let ImageEntry { path, key_start } = &self.items[index];
+        let ImageEntry { path, key_start } = &self.entries[index];
         let (name, field) = key_and_field(path, &self.formats);
-        let mut parts = LABELS.with_borrow_mut(|labels| {
+        let mut field_buffer = LABELS.with_borrow_mut(|labels| {
             let file = label_path(path);
             scratch.clear();
             if self.has_label_file[index] {
-                append(scratch, &file)?;
+                append_file(scratch, &file)?;
             }
             labels.parse(scratch, self.classes.len(), self.keypoint_shape).map_err(|e| e.at_path(file.concat()))?;
-            let (n, mut parts) = (labels.classes.len(), FieldBuffer::new(scratch));
-            parts.keep("boxes.units.txt", "relative");
-            parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
-            parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());
+            let (n, mut field_buffer) = (labels.classes.len(), FieldBuffer::new(scratch));
+            field_buffer.push_borrowed("boxes.units.txt", "relative");
+            field_buffer.push_array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
+            field_buffer.push_array("boxes.class.npy", &[n], labels.classes.iter().copied());
             if let Some((points, _)) = self.keypoint_shape {
-                parts.array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
+                field_buffer.push_array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
             }
             if !labels.outlines.is_empty() {
-                parts.lists("boxes.masks.json", &labels.outline_ends, &labels.outlines);
+                field_buffer.push_lists("boxes.masks.json", &labels.outline_ends, &labels.outlines);
             }
-            Ok(parts)
+            Ok(field_buffer)
         })?;
-        parts.file(field, &[path])?;
-        parts.sample(&name[*key_start..])
+        field_buffer.push_file(field, &[path])?;
+        field_buffer.into_sample(&name[*key_start..])
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let ImageEntry { path, key_start } = &self.items[index];
+        let ImageEntry { path, key_start } = &self.entries[index];
         Ok(key_and_field(path, &self.formats).0[*key_start..].to_owned())
     }
 
@@ -197,7 +197,7 @@ impl Source for Yolo {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(PathBuf::from(&*self.items[index].path))
+        Some(PathBuf::from(&*self.entries[index].path))
     }
 
     fn fields(&self) -> Option<Vec<String>> {

@@ -28,43 +28,43 @@ pub(crate) struct Checksum {
     pub(crate) expected: String,
 }
 
-enum State {
+enum RunningHash {
     Digest(Box<dyn DynDigest>),
     /// A hash of 32 or 64 bits, and its number of hexadecimal digits.
     Short(Box<dyn Hasher>, usize),
     Long(Box<XxHash3_128>),
 }
 
-impl State {
-    fn named(name: &str) -> Option<Self> {
+impl RunningHash {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name {
-            "xxh3_64" => State::Short(Box::new(XxHash3_64::new()), 16),
-            "xxh3_128" | "xxh128" => State::Long(Box::new(XxHash3_128::new())),
-            "xxh64" => State::Short(Box::new(XxHash64::with_seed(0)), 16),
-            "xxh32" => State::Short(Box::new(XxHash32::with_seed(0)), 8),
-            "sha1" => State::Digest(Box::new(Sha1::default())),
-            "sha256" => State::Digest(Box::new(Sha256::default())),
-            "sha512" => State::Digest(Box::new(Sha512::default())),
-            "sha384" => State::Digest(Box::new(Sha384::default())),
-            "sha224" => State::Digest(Box::new(Sha224::default())),
-            "md5" => State::Digest(Box::new(Md5::default())),
+            "xxh3_64" => RunningHash::Short(Box::new(XxHash3_64::new()), 16),
+            "xxh3_128" | "xxh128" => RunningHash::Long(Box::new(XxHash3_128::new())),
+            "xxh64" => RunningHash::Short(Box::new(XxHash64::with_seed(0)), 16),
+            "xxh32" => RunningHash::Short(Box::new(XxHash32::with_seed(0)), 8),
+            "sha1" => RunningHash::Digest(Box::new(Sha1::default())),
+            "sha256" => RunningHash::Digest(Box::new(Sha256::default())),
+            "sha512" => RunningHash::Digest(Box::new(Sha512::default())),
+            "sha384" => RunningHash::Digest(Box::new(Sha384::default())),
+            "sha224" => RunningHash::Digest(Box::new(Sha224::default())),
+            "md5" => RunningHash::Digest(Box::new(Md5::default())),
             _ => return None,
         })
     }
 
     fn update(&mut self, bytes: &[u8]) {
         match self {
-            State::Digest(digest) => digest.update(bytes),
-            State::Short(hasher, _) => hasher.write(bytes),
-            State::Long(hasher) => hasher.write(bytes),
+            RunningHash::Digest(digest) => digest.update(bytes),
+            RunningHash::Short(hasher, _) => hasher.write(bytes),
+            RunningHash::Long(hasher) => hasher.write(bytes),
         }
     }
 
-    fn end(self) -> String {
+    fn finish(self) -> String {
         match self {
-            State::Digest(digest) => digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
-            State::Short(hasher, digits) => format!("{:0digits$x}", hasher.finish()),
-            State::Long(hasher) => format!("{:032x}", hasher.finish_128()),
+            RunningHash::Digest(digest) => digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            RunningHash::Short(hasher, digits) => format!("{:0digits$x}", hasher.finish()),
+            RunningHash::Long(hasher) => format!("{:032x}", hasher.finish_128()),
         }
     }
 }
@@ -78,13 +78,13 @@ impl Checksum {
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 
-    pub(crate) fn is_known(&self) -> bool {
+    pub(crate) fn is_supported(&self) -> bool {
         NAMES.contains(&&*self.name)
     }
 
-    /// Checks the hash of the whole file, if the hash is [supported](Checksum::is_known).
+    /// Checks the hash of the whole file, if the hash is [supported](Checksum::is_supported).
     pub(crate) fn check(&self, file: &OpenFile) -> Result<()> {
-        let Some(mut state) = State::named(&self.name) else { return Ok(()) };
+        let Some(mut hash) = RunningHash::from_name(&self.name) else { return Ok(()) };
         let (mut offset, mut scratch) = (0, Vec::new());
         while offset < file.len() {
             cancel::check()?;
@@ -92,10 +92,10 @@ impl Checksum {
             if chunk.is_empty() {
                 return Err(Error::in_source(format!("the file ends at byte {offset}")).at_path(&file.path));
             }
-            state.update(chunk);
+            hash.update(chunk);
             offset += chunk.len() as u64;
         }
-        let (actual, Checksum { name, expected }) = (state.end(), self);
+        let (actual, Checksum { name, expected }) = (hash.finish(), self);
         if actual == *expected {
             return Ok(());
         }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(fastest(&["sha3_256", "blake2b"]).as_deref(), Some("blake2b"));
         assert_eq!(fastest(&[]), None);
         let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
-        assert!(!unknown.is_known());
+        assert!(!unknown.is_supported());
         unknown.check(&OpenFile::in_memory("memory".into(), vec![1])).unwrap();
     }
 

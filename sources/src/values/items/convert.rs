@@ -6,23 +6,23 @@ use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
-pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
+pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> ColumnValue<'static> {
     let start = buffer.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
     buffer.extend(widened);
-    Found::array(Element::F32, shape, RowBytes::since(start, buffer))
+    ColumnValue::array(Element::F32, shape, RowBytes::page_tail(start, buffer))
 }
 
-pub(crate) fn bf16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
+pub(crate) fn bf16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> ColumnValue<'static> {
     let start = buffer.len();
     buffer.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
-    Found::array(Element::F32, shape, RowBytes::since(start, buffer))
+    ColumnValue::array(Element::F32, shape, RowBytes::page_tail(start, buffer))
 }
 
 /// Parses a decimal number: an `i64` if `is_integer` is true, and an `f64` if not.
-pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+pub(crate) fn decode_decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<ColumnValue<'static>> {
     let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
     let error = || {
@@ -36,13 +36,13 @@ pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> R
         buffer.extend(text.parse::<f64>().map_err(|_| error())?.to_le_bytes());
         Element::F64
     };
-    Ok(Found::number(element, RowBytes::since(start, buffer)))
+    Ok(ColumnValue::number(element, RowBytes::page_tail(start, buffer)))
 }
 
 /// Converts a Pillow image, which consists of size, mode and pixels, to an `.npy` file with RGB
 /// pixels, which is decoded like any other image. Fails unless the mode is L, LA, RGB, RGBA or
 /// RGBX.
-pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+pub(crate) fn decode_pillow(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<ColumnValue<'static>> {
     let error = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || error(format!("is truncated after {} bytes", bytes.len()));
     let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
@@ -73,5 +73,5 @@ pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> 
         1 | 2 => pixels.chunks_exact(channels).for_each(|gray| buffer.extend([gray[0]; 3])),
         _ => pixels.chunks_exact(4).for_each(|pixel| buffer.extend_from_slice(&pixel[..3])),
     }
-    Ok(Found::Bytes(RowBytes::since(start, buffer)))
+    Ok(ColumnValue::Bytes(RowBytes::page_tail(start, buffer)))
 }

@@ -8,7 +8,7 @@ use crate::storage::tree::INDEX_FILE;
 use crate::storage::{DatasetLocation, Storage};
 
 /// Maximum size of an index, in bytes. The index of a dataset with 100,000 files has about 64 MiB.
-const MAX_INDEX: u64 = 1 << 30;
+const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Indexed {
     pub(crate) storage: Storage,
@@ -25,7 +25,7 @@ impl Indexed {
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let index = if is_folder { storage.join(path, INDEX_FILE) } else { path.to_owned() };
         let storage = storage.listed(folder);
-        Ok(Indexed { folder: folder.to_owned(), text: storage.read(&index, MAX_INDEX)?, path: index, storage })
+        Ok(Indexed { folder: folder.to_owned(), text: storage.read(&index, MAX_INDEX_BYTES)?, path: index, storage })
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

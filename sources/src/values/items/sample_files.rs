@@ -1,4 +1,4 @@
-//! [`Items`]: files that contain samples one after the other, and the offsets of the samples.
+//! [`SampleFiles`]: files that contain samples one after the other, and the offsets of the samples.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -12,15 +12,15 @@ use super::Checksum;
 use crate::error::{Error, Result, counted};
 use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
-use crate::values::record::Found;
+use crate::values::record::ColumnValue;
 
 pub(super) const MAX_COLUMNS: usize = 64;
 
 /// A sample, with one value per column.
-pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
+pub(super) type Row<'a> = ArrayVec<ColumnValue<'a>, MAX_COLUMNS>;
 
 /// The files of a dataset, and the offsets of the samples in each file.
-pub(crate) struct Items {
+pub(crate) struct SampleFiles {
     pub(crate) files: Arc<Files<SampleSpans>>,
     /// Expected hash of each file, or `None` if the index contains no hash.
     checksums: Vec<Option<Checksum>>,
@@ -75,7 +75,7 @@ fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
     0..page.len()
 }
 
-impl Items {
+impl SampleFiles {
     /// Fails if the offsets of a sample are out of order or exceed its file.
     pub(crate) fn new(files: Vec<(OpenFile, SampleSpans)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
@@ -83,11 +83,11 @@ impl Items {
             let cause = format!("the sample offsets are not in ascending order, or exceed the file of {len} bytes");
             return Err(Error::in_source(cause).at_path(&file.path));
         }
-        Ok(Items { files: Arc::new(Files::new(files, SampleSpans::len)?), checksums: Vec::new() })
+        Ok(SampleFiles { files: Arc::new(Files::new(files, SampleSpans::len)?), checksums: Vec::new() })
     }
 
     pub(crate) fn with_checksums(self, checksums: Vec<Option<Checksum>>) -> Self {
-        Items { checksums, ..self }
+        SampleFiles { checksums, ..self }
     }
 
     /// Checks the hash of each file that has its first sample in `samples`.
@@ -95,7 +95,7 @@ impl Items {
         let selected_files =
             self.files.entries().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let selected_files = selected_files.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
-        let (checkable, unknown): (Vec<_>, Vec<_>) = selected_files.partition(|(_, sum)| sum.is_known());
+        let (checkable, unknown): (Vec<_>, Vec<_>) = selected_files.partition(|(_, sum)| sum.is_supported());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
                 "{}: the index contains only the unsupported hash {}, so {} not verified",
@@ -147,18 +147,19 @@ impl Items {
     ) -> Result<(Row<'a>, Range<usize>)> {
         let len = (span.end - span.start) as usize;
         if let Some(map) = file.map() {
-            let item = &map[span.start as usize..span.end as usize];
-            file.load(item, span.end)?;
+            let sample_bytes = &map[span.start as usize..span.end as usize];
+            file.load(sample_bytes, span.end)?;
             let key = write_key(scratch, index);
-            return Ok((parse(item, scratch)?, key));
+            return Ok((parse(sample_bytes, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
         let mut buffer = CONVERTED_BYTES.take();
         let key = write_key(&mut buffer, index);
-        let item = &scratch[..len];
+        let sample_bytes = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
-        let move_content = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
-        let row = parse(item, &mut buffer).map(|row| row.into_iter().map(move_content).collect::<Row<'a>>());
+        let move_content =
+            |content: ColumnValue<'_>| -> ColumnValue<'a> { content.map(|part| part.rebase(sample_bytes, 0, len)) };
+        let row = parse(sample_bytes, &mut buffer).map(|row| row.into_iter().map(move_content).collect::<Row<'a>>());
         let appended = grow_to(scratch, (len + buffer.len()) as u64).map(|out| out[len..].copy_from_slice(&buffer));
         CONVERTED_BYTES.set(buffer);
         appended?;

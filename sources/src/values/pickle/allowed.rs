@@ -9,7 +9,7 @@ use crate::values::elements::Dtype;
 impl Callable {
     /// Returns the callable `module.name`, if it is on the list. The list contains PyTorch's names
     /// only if `allows_torch` is true.
-    pub(super) fn of(module: &str, name: &str, allows_torch: bool) -> Option<Self> {
+    pub(super) fn find(module: &str, name: &str, allows_torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
         let numpy = |part: &str| {
@@ -30,7 +30,7 @@ impl Callable {
             "_rebuild_tensor_v2" if allows_torch && module == "torch._utils" => Callable::RebuildTensor,
             "_rebuild_parameter" if allows_torch && module == "torch._utils" => Callable::RebuildParameter,
             "Size" if allows_torch && module == "torch" => Callable::Size,
-            name if allows_torch && module == "torch" => Callable::Storage(storage(name)?),
+            name if allows_torch && module == "torch" => Callable::Storage(storage_dtype(name)?),
             _ => return None,
         })
     }
@@ -54,7 +54,7 @@ impl Callable {
     }
 }
 
-fn storage(name: &str) -> Option<Dtype> {
+fn storage_dtype(name: &str) -> Option<Dtype> {
     let (kind, size) = match name {
         "ByteStorage" => (b'u', 1),
         "CharStorage" => (b'i', 1),
@@ -91,15 +91,15 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
         (Callable::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Callable(Callable::NdArray)) => {
             Node::UnbuiltArray
         }
-        (Callable::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
+        (Callable::Dtype, &[name, ..]) => match nodes.text(name).and_then(parse_dtype) {
             Some(dtype) => Node::Dtype(dtype),
             None => return error(),
         },
-        (Callable::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
+        (Callable::Scalar, &[dtype, data]) => build_array(nodes, dtype, Vec::new(), data)?,
         (Callable::FromBuffer, &[data, dtype, shape, order]) => {
             let shape = array_shape(nodes, shape)?;
             check_order(nodes.text(order) == Some("F"), &shape)?;
-            array(nodes, dtype, shape, data)?
+            build_array(nodes, dtype, shape, data)?
         }
         (Callable::Size, &[lengths]) => match &nodes[lengths] {
             Node::Tuple(lengths) if lengths.len() <= MAX_AXES => Node::Tuple(lengths.clone()),
@@ -122,7 +122,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) 
             let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
                 return error();
             };
-            let (Some(shape), Some(strides)) = (lengths(nodes, shape), lengths(nodes, strides)) else {
+            let (Some(shape), Some(strides)) = (read_lengths(nodes, shape), read_lengths(nodes, strides)) else {
                 return error();
             };
             let Ok(offset) = u64::try_from(offset) else { return error() };
@@ -147,7 +147,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
         (Node::UnbuiltArray, &[_version, shape, dtype, fortran, data]) => {
             let shape = array_shape(nodes, shape)?;
             check_order(!matches!(nodes[fortran], Node::Bool(false) | Node::Int(0)), &shape)?;
-            array(nodes, dtype, shape, data)
+            build_array(nodes, dtype, shape, data)
         }
         (node, _) => Err(format!("cannot set the state of {}", node.kind())),
     }
@@ -176,7 +176,7 @@ fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
-fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Result<Node<'a>, String> {
+fn build_array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Result<Node<'a>, String> {
     let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array has no element type".to_owned()) };
     if dtype.kind == b'O' {
         return Err("an array contains Python objects".to_owned());
@@ -199,12 +199,12 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
 const MAX_AXES: usize = 8;
 
 fn array_shape(nodes: &Nodes<'_>, shape: Id) -> Result<Vec<usize>, String> {
-    lengths(nodes, shape).ok_or_else(|| {
+    read_lengths(nodes, shape).ok_or_else(|| {
         format!("the shape of an array is {}: expected a tuple of at most {MAX_AXES} lengths", nodes[shape].kind())
     })
 }
 
-fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
+fn read_lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
     let Node::Tuple(axes) = &nodes[tuple] else { return None };
     let length = |&axis: &Id| match nodes[axis] {
         Node::Int(length) => usize::try_from(length).ok(),
@@ -214,7 +214,7 @@ fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
 }
 
 /// Parses the name of a simple type, such as `f4` or `|u1`.
-fn dtype(name: &str) -> Option<Dtype> {
+fn parse_dtype(name: &str) -> Option<Dtype> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
     let size: usize = plain[1..].parse().ok()?;

@@ -15,19 +15,19 @@ const MAX_JSON_BYTES: usize = 64 << 20;
 /// would be too large or nested too deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
     let max_len = out.len() + MAX_JSON_BYTES;
-    Writer { nodes, out, values_left: MAX_JSON_VALUES, max_len }.value(id, 0)
+    Writer { nodes, out, remaining_values: MAX_JSON_VALUES, max_len }.write_value(id, 0)
 }
 
 struct Writer<'a, 'n> {
     nodes: &'n Nodes<'a>,
     out: &'n mut Vec<u8>,
-    values_left: usize,
+    remaining_values: usize,
     max_len: usize,
 }
 
 impl Writer<'_, '_> {
-    fn value(&mut self, id: Id, depth: usize) -> Result<()> {
-        self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
+    fn write_value(&mut self, id: Id, depth: usize) -> Result<()> {
+        self.remaining_values = self.remaining_values.checked_sub(1).ok_or_else(|| {
             Error::in_source(format!("pickle: a nested value contains more than {MAX_JSON_VALUES} values"))
         })?;
         if self.out.len() > self.max_len {
@@ -41,10 +41,10 @@ impl Writer<'_, '_> {
             Node::None => self.out.extend_from_slice(b"null"),
             Node::Bool(truth) => self.out.extend_from_slice(if *truth { b"true" } else { b"false" }),
             Node::Int(int) => self.out.extend_from_slice(int.to_string().as_bytes()),
-            Node::Float(float) => self.float(*float)?,
-            Node::Text(text) => self.text(text),
+            Node::Float(float) => self.write_float(*float)?,
+            Node::Text(text) => self.write_text(text),
             Node::Bytes(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) => self.text(text),
+                Ok(text) => self.write_text(text),
                 Err(_) => return Err(Error::in_source("pickle: a nested value contains bytes that are not UTF-8")),
             },
             Node::Tuple(items) | Node::List(items) => {
@@ -53,7 +53,7 @@ impl Writer<'_, '_> {
                     if index > 0 {
                         self.out.push(b',');
                     }
-                    self.value(item, depth + 1)?;
+                    self.write_value(item, depth + 1)?;
                 }
                 self.out.push(b']');
             }
@@ -64,8 +64,8 @@ impl Writer<'_, '_> {
                         self.out.push(b',');
                     }
                     match (&nodes[key], nodes.text(key)) {
-                        (_, Some(text)) => self.text(text),
-                        (Node::Int(int), _) => self.text(&int.to_string()),
+                        (_, Some(text)) => self.write_text(text),
+                        (Node::Int(int), _) => self.write_text(&int.to_string()),
                         (key, _) => {
                             return Err(Error::in_source(format!(
                                 "pickle: a nested value has {} as a key",
@@ -74,7 +74,7 @@ impl Writer<'_, '_> {
                         }
                     }
                     self.out.push(b':');
-                    self.value(value, depth + 1)?;
+                    self.write_value(value, depth + 1)?;
                 }
                 self.out.push(b'}');
             }
@@ -83,7 +83,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn float(&mut self, float: f64) -> Result<()> {
+    fn write_float(&mut self, float: f64) -> Result<()> {
         if !float.is_finite() {
             return Err(Error::in_source(format!(
                 "pickle: a nested value contains {float}, but JSON has only finite numbers"
@@ -93,7 +93,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) {
+    fn write_text(&mut self, text: &str) {
         serde_json::to_writer(&mut *self.out, text).expect("writing to a Vec cannot fail");
     }
 }

@@ -41,7 +41,7 @@ struct Machine<'a> {
 }
 
 /// The result of one opcode. The caller adds the opcode and its offset to the error.
-type Step = std::result::Result<(), String>;
+type OpcodeResult = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
     fn new(bytes: &'a [u8], allows_torch: bool) -> Self {
@@ -73,7 +73,7 @@ impl<'a> Machine<'a> {
                 self.nodes.root = root;
                 return Ok(self.nodes);
             }
-            self.step(opcode)
+            self.eval_opcode(opcode)
                 .map_err(|cause| Error::in_source(format!("pickle: {} at byte {offset}: {cause}", name_of(opcode))))?;
             if self.nodes.nodes.len() > MAX_NODES {
                 return Err(Error::in_source(format!("pickle: more than {MAX_NODES} values at byte {offset}")));
@@ -81,25 +81,27 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Step {
+    fn eval_opcode(&mut self, opcode: u8) -> OpcodeResult {
         match opcode {
-            0x80 => match self.byte()? {
+            0x80 => match self.read_byte()? {
                 0..=5 => Ok(()),
                 version => Err(format!("protocol {version} is not supported: expected 0 to 5")),
             },
-            0x95 => match self.long()? {
+            0x95 => match self.read_u64()? {
                 length if length > self.bytes.len() - self.position => Err(self.truncation_cause(length)),
                 _ => Ok(()),
             },
-            b'(' | b'0' | b'1' | b'2' => self.manipulate_stack(opcode),
-            b'N' | 0x88 | 0x89 | b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b | b'F' | b'G' => self.number(opcode),
-            b'S' | b'C' | b'U' | b'B' | b'T' | 0x8e | 0x96 => self.string(opcode),
-            b'V' | 0x8c | b'X' | 0x8d => self.text(opcode),
-            b']' | b')' | b'}' | b'l' | b't' | b'd' | 0x85..=0x87 => self.collection(opcode),
-            b'a' | b'e' | b's' | b'u' => self.fill(opcode),
-            b'g' | b'h' | b'j' | b'p' | b'q' | b'r' | 0x94 => self.memo(opcode),
-            b'c' | 0x93 => self.name(opcode),
-            b'R' => self.call(),
+            b'(' | b'0' | b'1' | b'2' => self.eval_stack(opcode),
+            b'N' | 0x88 | 0x89 | b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b | b'F' | b'G' => {
+                self.eval_number(opcode)
+            }
+            b'S' | b'C' | b'U' | b'B' | b'T' | 0x8e | 0x96 => self.eval_string(opcode),
+            b'V' | 0x8c | b'X' | 0x8d => self.eval_text(opcode),
+            b']' | b')' | b'}' | b'l' | b't' | b'd' | 0x85..=0x87 => self.eval_collection(opcode),
+            b'a' | b'e' | b's' | b'u' => self.eval_append(opcode),
+            b'g' | b'h' | b'j' | b'p' | b'q' | b'r' | 0x94 => self.eval_memo(opcode),
+            b'c' | 0x93 => self.eval_global(opcode),
+            b'R' => self.eval_call(),
             b'b' => {
                 let (state, target) = (self.pop()?, self.top()?);
                 self.nodes.nodes[target.0 as usize] = allowed::build(&self.nodes, target, state)?;
@@ -115,7 +117,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Evaluates opcodes that mark the stack, or remove or duplicate values.
-    fn manipulate_stack(&mut self, opcode: u8) -> Step {
+    fn eval_stack(&mut self, opcode: u8) -> OpcodeResult {
         match opcode {
             b'(' => self.marks.push(self.stack.len()),
             b'0' if self.marks.last() == Some(&self.stack.len()) => drop(self.marks.pop()),
@@ -129,67 +131,67 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn number(&mut self, opcode: u8) -> Step {
+    fn eval_number(&mut self, opcode: u8) -> OpcodeResult {
         let node = match opcode {
             b'N' => Node::None,
             0x88 | 0x89 => Node::Bool(opcode == 0x88),
-            b'I' => match self.line()? {
+            b'I' => match self.read_line()? {
                 "00" => Node::Bool(false),
                 "01" => Node::Bool(true),
                 digits => Node::Int(digits.trim().parse().map_err(|_| format!("{digits:?} is not an integer"))?),
             },
             b'L' => {
-                let line = self.line()?;
+                let line = self.read_line()?;
                 let digits = line.strip_suffix('L').unwrap_or(line);
                 Node::Int(digits.parse().map_err(|_| format!("{line:?} is not an integer of up to 64 bits"))?)
             }
-            b'J' => Node::Int(i32::from_le_bytes(self.array()?).into()),
-            b'K' => Node::Int(u8::from_le_bytes(self.array()?).into()),
-            b'M' => Node::Int(u16::from_le_bytes(self.array()?).into()),
+            b'J' => Node::Int(i32::from_le_bytes(self.read_array()?).into()),
+            b'K' => Node::Int(u8::from_le_bytes(self.read_array()?).into()),
+            b'M' => Node::Int(u16::from_le_bytes(self.read_array()?).into()),
             0x8a | 0x8b => {
-                let length = if opcode == 0x8a { self.byte()? } else { self.word()? };
-                return self.integer(length);
+                let length = if opcode == 0x8a { self.read_byte()? } else { self.read_u32()? };
+                return self.push_integer(length);
             }
-            b'F' => Node::Float(self.parsed("a number")?),
-            _ => Node::Float(f64::from_be_bytes(self.array()?)),
+            b'F' => Node::Float(self.parse_line("a number")?),
+            _ => Node::Float(f64::from_be_bytes(self.read_array()?)),
         };
         self.push(node)
     }
 
-    fn string(&mut self, opcode: u8) -> Step {
+    fn eval_string(&mut self, opcode: u8) -> OpcodeResult {
         let length = match opcode {
             b'S' => {
-                let bytes = unquoted(self.line()?)?;
+                let bytes = unquote(self.read_line()?)?;
                 return self.push(Node::Bytes(Cow::Owned(bytes)));
             }
-            b'C' | b'U' => self.byte()?,
-            b'B' | b'T' => self.word()?,
-            _ => self.long()?,
+            b'C' | b'U' => self.read_byte()?,
+            b'B' | b'T' => self.read_u32()?,
+            _ => self.read_u64()?,
         };
         self.push_bytes(length)
     }
 
-    fn text(&mut self, opcode: u8) -> Step {
+    fn eval_text(&mut self, opcode: u8) -> OpcodeResult {
         let length = match opcode {
             b'V' => {
-                let text = unescaped(self.line_bytes()?)?;
+                let text = unescape(self.read_line_bytes()?)?;
                 return self.push(Node::Text(text));
             }
-            0x8c => self.byte()?,
-            b'X' => self.word()?,
-            _ => self.long()?,
+            0x8c => self.read_byte()?,
+            b'X' => self.read_u32()?,
+            _ => self.read_u64()?,
         };
         self.push_text(length)
     }
 
-    fn collection(&mut self, opcode: u8) -> Step {
+    fn eval_collection(&mut self, opcode: u8) -> OpcodeResult {
         let node = match opcode {
             b']' => Node::List(Vec::new()),
             b')' => Node::Tuple(Vec::new()),
             b'}' => Node::Dict(Vec::new()),
             b'l' => Node::List(self.pop_mark()?),
             b't' => Node::Tuple(self.pop_mark()?),
-            b'd' => Node::Dict(pairs(&self.pop_mark()?)?),
+            b'd' => Node::Dict(pair_items(&self.pop_mark()?)?),
             _ => {
                 let from = self.stack_len_without(usize::from(opcode - 0x84))?;
                 Node::Tuple(self.stack.split_off(from))
@@ -199,57 +201,57 @@ impl<'a> Machine<'a> {
     }
 
     /// Evaluates opcodes that add items to a list or pairs to a dict.
-    fn fill(&mut self, opcode: u8) -> Step {
+    fn eval_append(&mut self, opcode: u8) -> OpcodeResult {
         match opcode {
             b'a' => {
                 let item = self.pop()?;
-                self.list()?.push(item);
+                self.top_list()?.push(item);
             }
             b'e' => {
                 let items = self.pop_mark()?;
-                self.list()?.extend(items);
+                self.top_list()?.extend(items);
             }
             b's' => {
                 let (value, key) = (self.pop()?, self.pop()?);
-                self.dict()?.push((key, value));
+                self.top_dict()?.push((key, value));
             }
             _ => {
-                let pairs = pairs(&self.pop_mark()?)?;
-                self.dict()?.extend(pairs);
+                let pairs = pair_items(&self.pop_mark()?)?;
+                self.top_dict()?.extend(pairs);
             }
         }
         Ok(())
     }
 
-    fn memo(&mut self, opcode: u8) -> Step {
+    fn eval_memo(&mut self, opcode: u8) -> OpcodeResult {
         let index = match opcode {
-            b'g' | b'p' => self.parsed("a number")?,
-            b'h' | b'q' => self.byte()?,
-            b'j' | b'r' => self.word()?,
+            b'g' | b'p' => self.parse_line("a number")?,
+            b'h' | b'q' => self.read_byte()?,
+            b'j' | b'r' => self.read_u32()?,
             _ => self.memo.len(),
         };
-        if matches!(opcode, b'g' | b'h' | b'j') { self.get(index) } else { self.put(index) }
+        if matches!(opcode, b'g' | b'h' | b'j') { self.push_memo_entry(index) } else { self.store_memo_entry(index) }
     }
 
-    fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
-        let line = self.line()?;
+    fn parse_line<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
+        let line = self.read_line()?;
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
     }
 
-    fn name(&mut self, opcode: u8) -> Step {
+    fn eval_global(&mut self, opcode: u8) -> OpcodeResult {
         if opcode == b'c' {
-            let (module, name) = (self.line()?, self.line()?);
-            return self.global(module, name);
+            let (module, name) = (self.read_line()?, self.read_line()?);
+            return self.push_callable(module, name);
         }
         let (name, module) = (self.pop()?, self.pop()?);
         let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
             return Err("a name is not text".to_owned());
         };
         let (module, name) = (module.clone(), name.clone());
-        self.global(&module, &name)
+        self.push_callable(&module, &name)
     }
 
-    fn call(&mut self) -> Step {
+    fn eval_call(&mut self) -> OpcodeResult {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (&Node::Callable(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments])
         else {
@@ -270,8 +272,8 @@ impl<'a> Machine<'a> {
         self.push(result)
     }
 
-    fn global(&mut self, module: &str, name: &str) -> Step {
-        let allowed = Callable::of(module, name, self.allows_torch).ok_or_else(|| {
+    fn push_callable(&mut self, module: &str, name: &str) -> OpcodeResult {
+        let allowed = Callable::find(module, name, self.allows_torch).ok_or_else(|| {
             format!(
                 "{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is executed"
             )
@@ -279,7 +281,7 @@ impl<'a> Machine<'a> {
         self.push(Node::Callable(allowed))
     }
 
-    fn push(&mut self, node: Node<'a>) -> Step {
+    fn push(&mut self, node: Node<'a>) -> OpcodeResult {
         // `MAX_NODES` ensures that the index fits in a `u32`.
         self.stack.push(Id(self.nodes.nodes.len() as u32));
         self.nodes.nodes.push(node);
@@ -307,7 +309,7 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    fn list(&mut self) -> std::result::Result<&mut Vec<Id>, String> {
+    fn top_list(&mut self) -> std::result::Result<&mut Vec<Id>, String> {
         let top = self.top()?;
         match &mut self.nodes.nodes[top.0 as usize] {
             Node::List(items) => Ok(items),
@@ -315,7 +317,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn dict(&mut self) -> std::result::Result<&mut Vec<(Id, Id)>, String> {
+    fn top_dict(&mut self) -> std::result::Result<&mut Vec<(Id, Id)>, String> {
         let top = self.top()?;
         match &mut self.nodes.nodes[top.0 as usize] {
             Node::Dict(pairs) => Ok(pairs),
@@ -323,14 +325,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn get(&mut self, index: usize) -> Step {
+    fn push_memo_entry(&mut self, index: usize) -> OpcodeResult {
         let id =
             self.memo.get(index).copied().flatten().ok_or_else(|| format!("entry {index} of the memo is empty"))?;
         self.stack.push(id);
         Ok(())
     }
 
-    fn put(&mut self, index: usize) -> Step {
+    fn store_memo_entry(&mut self, index: usize) -> OpcodeResult {
         let top = self.top()?;
         // Picklers number memo entries consecutively, and each entry takes at least one byte of the
         // pickle. A larger index indicates damage.
@@ -344,7 +346,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
+    fn read_slice(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
         let content = remaining.get(..length).ok_or_else(|| self.truncation_cause(length))?;
         self.position += length;
@@ -359,47 +361,47 @@ impl<'a> Machine<'a> {
         )
     }
 
-    fn array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
-        self.take(N).map(|bytes| *bytes.first_chunk().expect("`take` returns `N` bytes"))
+    fn read_array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
+        self.read_slice(N).map(|bytes| *bytes.first_chunk().expect("`read_slice` returns `N` bytes"))
     }
 
-    fn byte(&mut self) -> std::result::Result<usize, String> {
-        self.array().map(|[byte]| byte.into())
+    fn read_byte(&mut self) -> std::result::Result<usize, String> {
+        self.read_array().map(|[byte]| byte.into())
     }
 
-    fn word(&mut self) -> std::result::Result<usize, String> {
-        self.array().map(|bytes| u32::from_le_bytes(bytes) as usize)
+    fn read_u32(&mut self) -> std::result::Result<usize, String> {
+        self.read_array().map(|bytes| u32::from_le_bytes(bytes) as usize)
     }
 
-    fn long(&mut self) -> std::result::Result<usize, String> {
-        let long = self.array().map(u64::from_le_bytes)?;
+    fn read_u64(&mut self) -> std::result::Result<usize, String> {
+        let long = self.read_array().map(u64::from_le_bytes)?;
         usize::try_from(long).map_err(|_| format!("the length {long} is not supported"))
     }
 
-    fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
+    fn read_line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
         let end = memchr::memchr(b'\n', remaining).ok_or("unterminated line")?;
         self.position += end + 1;
         Ok(&remaining[..end])
     }
 
-    fn line(&mut self) -> std::result::Result<&'a str, String> {
-        std::str::from_utf8(self.line_bytes()?).map_err(|_| "a line is not UTF-8".to_owned())
+    fn read_line(&mut self) -> std::result::Result<&'a str, String> {
+        std::str::from_utf8(self.read_line_bytes()?).map_err(|_| "a line is not UTF-8".to_owned())
     }
 
-    fn push_bytes(&mut self, length: usize) -> Step {
-        let bytes = self.take(length)?;
+    fn push_bytes(&mut self, length: usize) -> OpcodeResult {
+        let bytes = self.read_slice(length)?;
         self.push(Node::Bytes(Cow::Borrowed(bytes)))
     }
 
-    fn push_text(&mut self, length: usize) -> Step {
-        let text = std::str::from_utf8(self.take(length)?).map_err(|_| "text is not UTF-8")?;
+    fn push_text(&mut self, length: usize) -> OpcodeResult {
+        let text = std::str::from_utf8(self.read_slice(length)?).map_err(|_| "text is not UTF-8")?;
         self.push(Node::Text(Cow::Borrowed(text)))
     }
 
     /// Reads a little-endian two's complement integer of `length` bytes.
-    fn integer(&mut self, length: usize) -> Step {
-        let bytes = self.take(length)?;
+    fn push_integer(&mut self, length: usize) -> OpcodeResult {
+        let bytes = self.read_slice(length)?;
         let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
         let (low, high) = bytes.split_at(length.min(8));
         let mut long = [sign; 8];
@@ -412,7 +414,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
+fn pair_items(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
     match items.as_chunks::<2>() {
         (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
         _ => Err("a key has no value".to_owned()),
@@ -420,7 +422,7 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
 }
 
 /// Decodes a quoted Python 2 string, such as `'a\x00\n'`.
-fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
+fn unquote(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
     let inner = line[1..].strip_suffix(quote).ok_or("unterminated string")?.as_bytes();
@@ -452,7 +454,7 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
 }
 
 /// Python's `raw-unicode-escape` is Latin-1 with escapes for all other characters.
-fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
+fn unescape(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));
     }

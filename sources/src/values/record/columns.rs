@@ -7,11 +7,11 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::cells::Cell;
-use super::column_value::Found;
-use super::labels::{Labels, Learner};
+use super::column_value::ColumnValue;
+use super::labels::{LabelLearner, Labels};
 use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS};
-use crate::model::sample::{MAX_FIELDS, MessageHints, are_one};
+use crate::model::sample::{MAX_FIELDS, MessageHints, are_same_field};
 use crate::model::{Classes, Sample};
 use crate::options::{ColumnChoice, Options};
 
@@ -95,7 +95,7 @@ pub(super) struct Field {
 struct AllColumns<'a>(&'a [Column]);
 
 impl AllColumns<'_> {
-    fn named(&self, name: &str) -> Result<usize> {
+    fn find(&self, name: &str) -> Result<usize> {
         let mut matches = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
         match (matches.next(), matches.next()) {
             (Some(column), None) => Ok(column),
@@ -106,7 +106,7 @@ impl AllColumns<'_> {
 
     /// Returns the column with one of `names` and a type that `fits`. Earlier names take
     /// precedence.
-    fn preferred(&self, names: &[&str], fits: fn(ColumnType) -> bool) -> Option<usize> {
+    fn find_preferred(&self, names: &[&str], fits: fn(ColumnType) -> bool) -> Option<usize> {
         let matches = |column: &Column, name: &str| fits(column.column_type) && column.name.eq_ignore_ascii_case(name);
         names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
     }
@@ -130,9 +130,9 @@ impl AllColumns<'_> {
         let is_image = |column_type| column_type == ColumnType::Images;
         let Some(name) = &choice.image else {
             let first_image_column = || self.0.iter().position(|column| is_image(column.column_type));
-            return Ok(self.preferred(&IMAGE_NAMES, is_image).or_else(first_image_column));
+            return Ok(self.find_preferred(&IMAGE_NAMES, is_image).or_else(first_image_column));
         };
-        let column = self.named(name)?;
+        let column = self.find(name)?;
         if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
             return Err(Error::config(format!(
                 "column {name:?} does not contain images; the columns are {}",
@@ -148,9 +148,9 @@ impl AllColumns<'_> {
             (Some(_), true) => return Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => name,
             (None, true) => return Ok(None),
-            (None, false) => return Ok(self.preferred(&LABEL_NAMES, is_label)),
+            (None, false) => return Ok(self.find_preferred(&LABEL_NAMES, is_label)),
         };
-        let column = self.named(name)?;
+        let column = self.find(name)?;
         if !is_label(self.0[column].column_type) {
             let cause = format!(
                 "column {name:?} does not contain labels (integers or text); the columns are {}",
@@ -181,7 +181,7 @@ impl Columns {
         let all_columns = AllColumns(columns);
         let names = choice.columns.as_ref();
         let selected: Option<Vec<usize>> =
-            names.map(|names| names.iter().map(|name| all_columns.named(name)).collect::<Result<_>>()).transpose()?;
+            names.map(|names| names.iter().map(|name| all_columns.find(name)).collect::<Result<_>>()).transpose()?;
         all_columns.check_supported(selected.as_deref())?;
         let (image, label) = (all_columns.image(choice)?, all_columns.label(choice)?);
         let is_field = |index: &usize| {
@@ -200,7 +200,7 @@ impl Columns {
             label: MessageHints::label_hint(&integers),
             ..MessageHints::default()
         };
-        let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, hints };
+        let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Integers)), fields, hints };
         columns.check()?;
         Ok(columns)
     }
@@ -239,7 +239,7 @@ impl Columns {
         let omitted = limited.fields.extract_if(.., |field| {
             let belongs_to =
                 |name: &str| field.display_name().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-            !names.iter().any(|name| are_one(field.display_name(), name) || belongs_to(name))
+            !names.iter().any(|name| are_same_field(field.display_name(), name) || belongs_to(name))
         });
         limited.hints.omitted_fields.extend(omitted.map(|field| field.display_name().to_owned()));
         limited
@@ -262,26 +262,26 @@ impl Columns {
     }
 
     /// Sets the class names. For a text label column, these are the distinct values, or the user's
-    /// class list. For a column of integers, they are `names`, if present. `find(row, column,
+    /// class list. For a column of integers, they are `names`, if present. `read_value(row, column,
     /// scratch)` returns a value.
-    pub(crate) fn learned<'a>(
+    pub(crate) fn with_learned_labels<'a>(
         mut self,
         columns: &[Column],
         names: Option<Vec<String>>,
         options: &Options,
         rows: usize,
-        find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
+        read_value: impl Fn(usize, usize, &mut Vec<u8>) -> Result<ColumnValue<'a>>,
     ) -> Result<Self> {
         let Some(label) = self.label else { return Ok(self) };
         if let Some(names) = names {
-            self.labels = Some(Arc::new(Labels::Named(names)));
+            self.labels = Some(Arc::new(Labels::NamedIntegers(names)));
         }
         if columns[label].column_type == ColumnType::Text {
-            self.learn(options.classes.as_ref(), options.defer_unknown_classes, |visit| {
+            self.learn_labels(options.classes.as_ref(), options.defer_unknown_classes, |visit| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
                     scratch.clear();
-                    if let Cell::Text(text) = find(row, label, &mut scratch)?.cell(&scratch)? {
+                    if let Cell::Text(text) = read_value(row, label, &mut scratch)?.cell(&scratch)? {
                         visit(row, text);
                     }
                     Ok(())
@@ -294,7 +294,7 @@ impl Columns {
     /// Assigns class indices to text labels. `visit_rows` must call its argument with the index and
     /// the label of each row. `classes` is the user's class list. If `defer_unknown_classes` is
     /// true, a class outside the list is an error only when one of its samples is read.
-    pub(crate) fn learn(
+    pub(crate) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,
         defer_unknown_classes: bool,
@@ -303,9 +303,9 @@ impl Columns {
         if self.label.is_none() {
             return Ok(());
         }
-        let mut learner = Learner::names();
-        visit_rows(&mut |row, text| learner.see(row, text))?;
-        let (labels, unknown) = learner.labels(classes, |_, _| {});
+        let mut learner = LabelLearner::for_class_names();
+        visit_rows(&mut |row, text| learner.add_value(row, text))?;
+        let (labels, unknown) = learner.into_labels(classes, |_, _| {});
         if let Some(unknown) = unknown.filter(|_| !defer_unknown_classes) {
             return Err(Error::config(format!("row {}: {}", unknown.row, unknown.cause(classes))));
         }
@@ -315,7 +315,7 @@ impl Columns {
 
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
-            Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
+            Some(Labels::ClassNames { classes, .. } | Labels::NamedIntegers(classes)) => classes,
             _ => &[],
         }
     }
@@ -330,13 +330,13 @@ impl Columns {
         let labels = self.labels.as_deref().expect("there is a label column");
         match cell {
             Cell::Null => Ok(None),
-            Cell::Text(text) => labels.of(text).map(Some).map_err(Error::in_source),
+            Cell::Text(text) => labels.label_of(text).map(Some).map_err(Error::in_source),
             cell => {
                 let label = cell.integer().ok_or_else(|| Error::in_source("the label is not an integer"))?;
                 match labels {
                     // Libraries that store class names write missing labels as negative numbers.
-                    Labels::Named(_) if label < 0 => Ok(None),
-                    Labels::Named(names) if label as usize >= names.len() => Err(Error::in_source(format!(
+                    Labels::NamedIntegers(_) if label < 0 => Ok(None),
+                    Labels::NamedIntegers(names) if label as usize >= names.len() => Err(Error::in_source(format!(
                         "label {label} has no name: the dataset names {}",
                         counted(names.len(), "class", "classes")
                     ))),
@@ -346,20 +346,20 @@ impl Columns {
         }
     }
 
-    /// Reads the sample of a row, with the row index as its key. `find` returns the value of a
-    /// column in the row.
+    /// Reads the sample of a row, with the row index as its key. `read_value` returns the value of
+    /// a column in the row.
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
         scratch: &'a mut Vec<u8>,
-        mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
+        mut read_value: impl FnMut(usize, &mut Vec<u8>) -> Result<ColumnValue<'a>>,
     ) -> Result<Sample<'a>> {
         scratch.clear();
         write!(scratch, "{row}").expect("writing to a Vec cannot fail");
         let key = scratch.len();
-        let mut contents = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
+        let mut contents = ArrayVec::<(usize, ColumnValue<'a>), { MAX_FIELDS + 1 }>::new();
         for column in self.used_columns() {
-            contents.push((column, find(column, scratch)?));
+            contents.push((column, read_value(column, scratch)?));
         }
         let scratch: &'a [u8] = scratch;
         let key = std::str::from_utf8(&scratch[..key]).expect("written above");
@@ -497,7 +497,7 @@ mod tests {
         let texts = ["dog", "cat", "7"];
         let learned = |classes: Option<&Classes>| {
             let mut uses = Columns::new(&list, &ColumnChoice::default()).unwrap();
-            uses.learn(classes, false, |see| {
+            uses.learn_labels(classes, false, |see| {
                 texts.iter().enumerate().for_each(|(row, text)| see(row, text));
                 Ok(())
             })?;

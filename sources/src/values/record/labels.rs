@@ -1,4 +1,4 @@
-//! [`Learner`]: determines whether the labels in a column are integers or class names.
+//! [`LabelLearner`]: determines whether the labels in a column are integers or class names.
 //!
 //! Integers are the labels themselves, and are not stored unless they have leading zeros. If any
 //! value is neither a number nor a marker of a missing value, such as `NA`, all values of the
@@ -15,15 +15,15 @@ use crate::model::Classes;
 #[derive(Debug)]
 pub(crate) enum Labels {
     /// The labels are integers without class names.
-    Numbers,
+    Integers,
     /// The labels are integers, and the dataset contains their class names.
-    Named(Vec<String>),
+    NamedIntegers(Vec<String>),
     /// The labels are class names. `labels` maps each name to its index in `classes`.
-    Names { classes: Vec<String>, labels: HashMap<String, i64> },
+    ClassNames { classes: Vec<String>, labels: HashMap<String, i64> },
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Learner {
+pub(crate) struct LabelLearner {
     /// Whether any value is a number but not an integer.
     has_floats: bool,
     /// First row with a value that is neither a number nor a missing-value marker.
@@ -60,9 +60,9 @@ pub(crate) struct UnknownClass {
 }
 
 impl UnknownClass {
-    pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
+    pub(crate) fn cause(&self, class_list: Option<&Classes>) -> String {
         let name = &self.name;
-        let classes = counted(list.map_or(0, |list| list.names().len()), "class", "classes");
+        let classes = counted(class_list.map_or(0, |class_list| class_list.names().len()), "class", "classes");
         let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
         format!(
             "class {name:?}{others} is not in the list of {classes}; add the missing names, or skip these \
@@ -71,13 +71,13 @@ impl UnknownClass {
     }
 }
 
-impl Learner {
+impl LabelLearner {
     /// Creates a learner for a column of class names, which may look like numbers.
-    pub(crate) fn names() -> Self {
-        Learner { first_text_row: Some(0), ..Learner::default() }
+    pub(crate) fn for_class_names() -> Self {
+        LabelLearner { first_text_row: Some(0), ..LabelLearner::default() }
     }
 
-    pub(crate) fn see(&mut self, row: usize, value: &str) {
+    pub(crate) fn add_value(&mut self, row: usize, value: &str) {
         self.rows = self.rows.max(row + 1);
         let is_integer = parse_integer(value).is_some();
         self.integers += usize::from(is_integer);
@@ -103,14 +103,14 @@ impl Learner {
 
     /// If the column contains both integers and text, returns the number of integers, the number of
     /// texts, and the first row with text. In such a column, all values are class names.
-    pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
+    pub(crate) fn find_mixed(&self) -> Option<(usize, usize, usize)> {
         self.first_text_row.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
     /// Returns two labels, with their rows, that are the same integer but have different numbers of
     /// leading zeros, such as `007` and `07`: they may have been meant as different classes.
-    /// `revisit` visits values, as for [`labels`](Learner::labels).
-    pub(crate) fn equal_integers(
+    /// `revisit` visits values, as for [`into_labels`](LabelLearner::into_labels).
+    pub(crate) fn find_equal_integers(
         &self,
         revisit: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> Option<[(usize, String); 2]> {
@@ -141,27 +141,27 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if the
-    /// values are numbers and some are not integers. If the values are class names and `list` is
-    /// given, the names in `list` are the classes. If values that were not stored turn out to be
-    /// class names, calls `revisit` with the number of leading rows to visit, and a function that
-    /// `revisit` must call with each of their values.
-    pub(crate) fn labels(
+    /// Returns the labels, and a class that is not in `class_list`, if any. The labels are `None`
+    /// if the values are numbers and some are not integers. If the values are class names and
+    /// `class_list` is given, the names in `class_list` are the classes. If values that were not
+    /// stored turn out to be class names, calls `revisit` with the number of leading rows to visit,
+    /// and a function that `revisit` must call with each of their values.
+    pub(crate) fn into_labels(
         mut self,
-        list: Option<&Classes>,
+        class_list: Option<&Classes>,
         revisit: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<UnknownClass>) {
         // In a column of numbers, a missing-value marker makes its sample invalid. If a list
         // defines the classes, or if there are no numbers, the marker is a class name.
-        let markers_are_names = list.is_some() || self.integers == 0 && !self.has_floats;
+        let markers_are_names = class_list.is_some() || self.integers == 0 && !self.has_floats;
         let revisited_rows = match (self.first_text_row, self.missing.filter(|_| markers_are_names)) {
             (Some(first_text_row), _) => first_text_row,
             (None, Some(_)) => self.rows,
-            (None, None) => return ((!self.has_floats).then_some(Labels::Numbers), None),
+            (None, None) => return ((!self.has_floats).then_some(Labels::Integers), None),
         };
         revisit(revisited_rows, &mut |row, value| self.add_name(row, value));
-        let classes: Vec<String> = match list {
-            Some(list) => list.names().to_vec(),
+        let classes: Vec<String> = match class_list {
+            Some(class_list) => class_list.names().to_vec(),
             None => {
                 let mut names: Vec<String> = self.names.keys().cloned().collect();
                 names.sort_unstable();
@@ -174,7 +174,7 @@ impl Learner {
         unknown.sort_unstable();
         let others = unknown.len().saturating_sub(1);
         let unknown = unknown.first().map(|&(row, name)| UnknownClass { name: name.clone(), row: *row, others });
-        (Some(Labels::Names { classes, labels }), unknown)
+        (Some(Labels::ClassNames { classes, labels }), unknown)
     }
 }
 
@@ -182,17 +182,17 @@ impl Labels {
     /// Returns a class name that usually denotes a missing value, and is therefore probably
     /// unintended.
     pub(crate) fn doubtful_name(&self) -> Option<&str> {
-        let Labels::Names { classes, .. } = self else { return None };
+        let Labels::ClassNames { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
         classes.iter().find(is_doubtful).map(String::as_str)
     }
 
-    pub(crate) fn of(&self, value: &str) -> Result<i64, String> {
+    pub(crate) fn label_of(&self, value: &str) -> Result<i64, String> {
         match self {
-            Labels::Numbers | Labels::Named(_) => {
+            Labels::Integers | Labels::NamedIntegers(_) => {
                 parse_integer(value).ok_or_else(|| format!("label {value:?} is not an integer"))
             }
-            Labels::Names { labels, .. } => labels.get(value).copied().ok_or_else(|| {
+            Labels::ClassNames { labels, .. } => labels.get(value).copied().ok_or_else(|| {
                 let classes = counted(labels.len(), "class", "classes");
                 format!("class {value:?} is not in the list of {classes}")
             }),

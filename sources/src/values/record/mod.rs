@@ -11,11 +11,11 @@ mod schema_diff;
 mod sniff;
 
 pub(crate) use cells::Cell;
-pub(crate) use column_value::Found;
+pub(crate) use column_value::ColumnValue;
 pub(crate) use columns::{Column, ColumnType, Columns, is_label};
 pub(crate) use labels::Labels;
-pub(crate) use labels::{Learner, is_missing, parse_integer};
+pub(crate) use labels::{LabelLearner, is_missing, parse_integer};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
-pub(crate) use rows::{NamedCell, Rows, Survey};
+pub(crate) use rows::{NamedCell, RowConverter, Survey};
 pub(crate) use schema_diff::columns_error;
 pub(crate) use sniff::guess_type;

@@ -1,10 +1,10 @@
 //! Rows that contain the names of their cells, such as dicts. A [`Survey`] of some rows finds the
-//! columns, and [`Rows`] converts rows to samples.
+//! columns, and [`RowConverter`] converts rows to samples.
 
 use std::borrow::Cow;
 
 use super::cells::Cell;
-use super::column_value::Found;
+use super::column_value::ColumnValue;
 use super::columns::{Column, ColumnType, Columns};
 use crate::error::{Error, Result};
 use crate::model::value::Element;
@@ -17,13 +17,13 @@ use crate::values::pixels::{self, Candidate, Channels, Colors};
 #[derive(Debug, Clone)]
 pub(crate) struct NamedCell<'a> {
     pub(crate) name: Cow<'a, str>,
-    pub(crate) content: Found<'a>,
+    pub(crate) content: ColumnValue<'a>,
 }
 
 impl NamedCell<'_> {
     /// `record`, from which the cell may borrow, was copied to offset `start` of the page.
-    pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> NamedCell<'b> {
-        let content = self.content.map(|part| part.moved(record, start, 0));
+    pub(crate) fn rebase<'b>(self, record: &[u8], start: usize) -> NamedCell<'b> {
+        let content = self.content.map(|bytes| bytes.rebase(record, start, 0));
         NamedCell { name: Cow::Owned(self.name.into_owned()), content }
     }
 }
@@ -46,12 +46,12 @@ impl Survey {
     }
 
     /// Examines a row. Fails if a column has incompatible types in this row and in earlier rows.
-    pub(crate) fn see(&mut self, row: &[NamedCell<'_>], page: &[u8]) -> Result<()> {
+    pub(crate) fn add_row(&mut self, row: &[NamedCell<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for NamedCell { name, content } in row {
             let Some(column_type) = self.column_type(content, page) else { continue };
             let shape = match content {
-                Found::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
+                ColumnValue::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
                 _ => None,
             };
             let Some(column) = self.columns.iter().position(|column| column.name == **name) else {
@@ -59,9 +59,9 @@ impl Survey {
                 self.shapes.push(shape);
                 continue;
             };
-            let known_type = self.columns[column].column_type;
-            self.columns[column].column_type = match (known_type, column_type) {
-                (known_type, column_type) if known_type == column_type => column_type,
+            let earlier_type = self.columns[column].column_type;
+            self.columns[column].column_type = match (earlier_type, column_type) {
+                (earlier_type, column_type) if earlier_type == column_type => column_type,
                 (ColumnType::Integers | ColumnType::Numbers, ColumnType::Integers | ColumnType::Numbers) => {
                     ColumnType::Numbers
                 }
@@ -74,9 +74,9 @@ impl Survey {
                 {
                     ColumnType::Images
                 }
-                (known_type, column_type) => {
-                    let cause =
-                        format!("{name:?} has values of two types: {known_type:?} and {column_type:?}").to_lowercase();
+                (earlier_type, column_type) => {
+                    let cause = format!("{name:?} has values of two types: {earlier_type:?} and {column_type:?}")
+                        .to_lowercase();
                     return Err(Error::in_source(cause));
                 }
             };
@@ -85,22 +85,22 @@ impl Survey {
     }
 
     /// Returns the type of a column with the value `content`, or `None` if the cell is empty.
-    fn column_type(&self, content: &Found<'_>, page: &[u8]) -> Option<ColumnType> {
+    fn column_type(&self, content: &ColumnValue<'_>, page: &[u8]) -> Option<ColumnType> {
         Some(match content {
-            Found::Null => return None,
-            Found::Bytes(part) | Found::Path(part) => match part.of(page) {
+            ColumnValue::Null => return None,
+            ColumnValue::Bytes(bytes) | ColumnValue::Path(bytes) => match bytes.resolve(page) {
                 [] => return None,
                 bytes if self.text_in_bytes && is_text(bytes) => ColumnType::Text,
                 bytes => ColumnType::from_bytes(bytes),
             },
-            Found::Text(_) => ColumnType::Text,
-            Found::Json(_) => ColumnType::Json,
-            Found::Numbers { element, shape, .. } => {
+            ColumnValue::Text(_) => ColumnType::Text,
+            ColumnValue::Json(_) => ColumnType::Json,
+            ColumnValue::Numbers { element, shape, .. } => {
                 let is_single = shape.iter().product::<usize>() == 1;
                 let is_float = matches!(element, Element::F32 | Element::F64);
                 if is_single && !is_float { ColumnType::Integers } else { ColumnType::Numbers }
             }
-            Found::TooManyAxes(_) => ColumnType::Numbers,
+            ColumnValue::TooManyAxes(_) => ColumnType::Numbers,
         })
     }
 
@@ -116,7 +116,7 @@ impl Survey {
 
     /// Decides how samples use each column. Fails if the image column or its layout is ambiguous,
     /// or if [`Columns::new`] fails.
-    pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
+    pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<RowConverter> {
         let has_encoded_images = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
         let candidates: Vec<_> = candidates
@@ -134,7 +134,7 @@ impl Survey {
         }
         let column_uses = Columns::new(&self.columns, choice)?;
         let has_column_choice = choice.columns.is_some();
-        Ok(Rows {
+        Ok(RowConverter {
             columns: self.columns,
             column_uses,
             pixels,
@@ -151,7 +151,7 @@ fn is_text(bytes: &[u8]) -> bool {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct RowConverter {
     columns: Vec<Column>,
     column_uses: Columns,
     /// The image column, if it contains pixel arrays rather than encoded images.
@@ -161,9 +161,10 @@ pub(crate) struct Rows {
     surveyed_rows: usize,
 }
 
-impl Rows {
-    /// Like [`Columns::learn`], but also passes the name of the label column to `visit_rows`.
-    pub(crate) fn learn(
+impl RowConverter {
+    /// Like [`Columns::learn_labels`], but also passes the name of the label column to
+    /// `visit_rows`.
+    pub(crate) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,
         defer_unknown_classes: bool,
@@ -173,7 +174,7 @@ impl Rows {
         if column.column_type != ColumnType::Text {
             return Ok(());
         }
-        self.column_uses.learn(classes, defer_unknown_classes, |see| visit_rows(&column.name, see))
+        self.column_uses.learn_labels(classes, defer_unknown_classes, |see| visit_rows(&column.name, see))
     }
 
     /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.
@@ -211,7 +212,7 @@ impl Rows {
                     return Err(Error::in_source(format!("{name:?} occurs twice")));
                 }
                 Some(_) => {}
-                None if self.has_column_choice || matches!(content, Found::Null) => {}
+                None if self.has_column_choice || matches!(content, ColumnValue::Null) => {}
                 None => {
                     let rows = self.surveyed_rows;
                     return Err(Error::in_source(format!(
@@ -225,8 +226,8 @@ impl Rows {
             && let Some(cell) = cells[column]
         {
             let named = |e: Error| Error::in_source(format!("{:?}: {}", self.columns[column].name, e.cause()));
-            let content = std::mem::replace(&mut row[cell].content, Found::Null);
-            row[cell].content = content.image(channels, self.colors, page).map_err(named)?;
+            let content = std::mem::replace(&mut row[cell].content, ColumnValue::Null);
+            row[cell].content = content.into_image(channels, self.colors, page).map_err(named)?;
         }
         let page: &'a [u8] = page;
         let cell = |column: usize| {
@@ -234,17 +235,20 @@ impl Rows {
             let NamedCell { name, content } = &row[cell];
             let column_type = self.columns[column].column_type;
             let cell = match (column_type, content) {
-                (ColumnType::Images | ColumnType::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => {
+                (ColumnType::Images | ColumnType::Bytes, ColumnValue::Bytes(bytes))
+                    if bytes.resolve(page).is_empty() =>
+                {
                     Ok(Cell::Null)
                 }
-                (ColumnType::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),
-                (_, Found::Null)
-                | (ColumnType::Images | ColumnType::Bytes, Found::Bytes(_))
-                | (ColumnType::Text, Found::Text(_))
-                | (ColumnType::Json, Found::Json(_))
-                | (ColumnType::Integers | ColumnType::Numbers, Found::Numbers { .. } | Found::TooManyAxes(_)) => {
-                    content.cell(page)
-                }
+                (ColumnType::Text, ColumnValue::Bytes(bytes)) => ColumnValue::Text(bytes.clone()).cell(page),
+                (_, ColumnValue::Null)
+                | (ColumnType::Images | ColumnType::Bytes, ColumnValue::Bytes(_))
+                | (ColumnType::Text, ColumnValue::Text(_))
+                | (ColumnType::Json, ColumnValue::Json(_))
+                | (
+                    ColumnType::Integers | ColumnType::Numbers,
+                    ColumnValue::Numbers { .. } | ColumnValue::TooManyAxes(_),
+                ) => content.cell(page),
                 (column_type, content) => {
                     let cause = format!("{}, but other samples have {}", content.kind(), column_type.description());
                     Err(Error::in_source(cause))
@@ -252,7 +256,7 @@ impl Rows {
             };
             cell.map_err(|e| Error::new(e.kind(), format!("{name:?} is {}", e.cause())))
         };
-        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
+        let key = std::str::from_utf8(key.resolve(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         self.column_uses.sample(key, cell)
     }
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 use crate::error::Error;
 
 /// Returns the error for a file with the columns `actual` instead of `expected`, the columns of the
-/// `first` file. The message states the first difference. `same` returns whether the two columns at
-/// an index, which have the same name, have the same type.
+/// `first` file. The message states the first difference. `is_same` returns whether the two columns
+/// at an index, which have the same name, have the same type.
 pub(crate) fn columns_error(
     first: &Path,
     expected: &[String],
     actual: &[String],
-    same: impl Fn(usize) -> bool,
+    is_same: impl Fn(usize) -> bool,
 ) -> Error {
     let lacked = expected.iter().find(|name| !actual.contains(name));
     let added = actual.iter().find(|name| !expected.contains(name));
@@ -19,7 +19,7 @@ pub(crate) fn columns_error(
     let difference = match (lacked, added) {
         (Some(name), _) => format!("{name:?} is missing"),
         (None, Some(name)) => format!("{name:?} is new"),
-        (None, None) => match pairs.find(|(index, (expected, actual))| expected != actual || !same(*index)) {
+        (None, None) => match pairs.find(|(index, (expected, actual))| expected != actual || !is_same(*index)) {
             Some((_, (expected, actual))) if expected != actual => format!("found {actual:?} instead of {expected:?}"),
             Some((_, (name, _))) => format!("{name:?} has a different type"),
             None => "a name is repeated".to_owned(),

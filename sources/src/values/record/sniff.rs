@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::column_value::Found;
+use super::column_value::ColumnValue;
 use super::columns::ColumnType;
 use crate::error::Result;
 use crate::format;
@@ -13,23 +13,23 @@ const MAX_VALUES: usize = 5;
 const MAX_ROWS: usize = 1000;
 
 /// Guesses the content of a column of bytes with `rows` rows: images if most of its first values
-/// look like images, by their first bytes or by the extension of their path. `find` returns the
-/// value in a row.
+/// look like images, by their first bytes or by the extension of their path. `read_value` returns
+/// the value in a row.
 pub(crate) fn guess_type<'a>(
     rows: usize,
-    mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
+    mut read_value: impl FnMut(usize, &mut Vec<u8>) -> Result<ColumnValue<'a>>,
 ) -> Result<ColumnType> {
     let (mut scratch, mut values, mut images) = (Vec::new(), 0, 0);
     for row in 0..rows.min(MAX_ROWS) {
         scratch.clear();
-        let content = find(row, &mut scratch)?;
+        let content = read_value(row, &mut scratch)?;
         let has_image_extension = |path: &str| {
             let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
             format::field_for_extension(extension, &[]).is_some()
         };
         let is_image = match &content {
-            Found::Null => continue,
-            Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(has_image_extension),
+            ColumnValue::Null => continue,
+            ColumnValue::Path(path) => std::str::from_utf8(path.resolve(&scratch)).is_ok_and(has_image_extension),
             _ => content.cell(&scratch)?.bytes().is_some_and(|bytes| format::detect(bytes).is_some()),
         };
         images += usize::from(is_image);
@@ -48,19 +48,20 @@ mod tests {
 
     #[test]
     fn the_first_values_determine_the_type_of_a_column() {
-        let bytes = |bytes: &'static [u8]| Found::Bytes(RowBytes::Borrowed(bytes));
+        let bytes = |bytes: &'static [u8]| ColumnValue::Bytes(RowBytes::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
-        let path = |path: &'static str| Found::Path(RowBytes::Borrowed(path.as_bytes()));
-        let type_of = |values: &[Found<'static>]| guess_type(values.len(), |row, _| Ok(values[row].clone())).unwrap();
+        let path = |path: &'static str| ColumnValue::Path(RowBytes::Borrowed(path.as_bytes()));
+        let type_of =
+            |values: &[ColumnValue<'static>]| guess_type(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, column_type) in [
             (vec![], ColumnType::Bytes),
-            (vec![Found::Null, jpeg.clone()], ColumnType::Images),
+            (vec![ColumnValue::Null, jpeg.clone()], ColumnType::Images),
             (vec![sound.clone(), jpeg.clone()], ColumnType::Bytes),
             (vec![path("a.jpg"), path("b.PNG"), sound.clone()], ColumnType::Images),
             (vec![path("a.flac"), path("b.mp3")], ColumnType::Bytes),
             (vec![path("no extension")], ColumnType::Bytes),
             ([vec![jpeg.clone(); MAX_VALUES], vec![sound; 9]].concat(), ColumnType::Images),
-            ([vec![Found::Null; MAX_ROWS], vec![jpeg]].concat(), ColumnType::Bytes),
+            ([vec![ColumnValue::Null; MAX_ROWS], vec![jpeg]].concat(), ColumnType::Bytes),
         ] {
             assert_eq!(type_of(&values), column_type, "{values:?}");
         }

@@ -24,12 +24,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Maps a sample to the index of its object and its byte range in that object.
 type ByteRange = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
+type IsReady = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
 pub(crate) struct SampleRanges {
     objects: Arc<[Object]>,
     byte_range: Box<ByteRange>,
-    is_known: Option<Box<IsKnown>>,
+    is_ready: Option<Box<IsReady>>,
 }
 
 impl SampleRanges {
@@ -38,19 +38,19 @@ impl SampleRanges {
         objects: Arc<[Object]>,
         byte_range: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
     ) -> Self {
-        SampleRanges { objects, byte_range: Box::new(byte_range), is_known: None }
+        SampleRanges { objects, byte_range: Box::new(byte_range), is_ready: None }
     }
 
-    /// Defers planning the requests of a batch until `is_known` returns true. `is_known` must
+    /// Defers planning the requests of a batch until `is_ready` returns true. `is_ready` must
     /// not block. When the result changes, the source calls
-    /// [`Remote::plan_again`](super::Remote::plan_again).
+    /// [`Remote::replan`](super::Remote::replan).
     #[cfg(feature = "video")]
-    pub(crate) fn with_deferred_planning(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
-        SampleRanges { is_known: Some(Box::new(is_known)), ..self }
+    pub(crate) fn with_deferred_planning(self, is_ready: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
+        SampleRanges { is_ready: Some(Box::new(is_ready)), ..self }
     }
 
-    pub(super) fn are_known(&self, batch: BatchIndex) -> bool {
-        self.is_known.as_ref().is_none_or(|is_known| is_known(batch))
+    pub(super) fn are_ready(&self, batch: BatchIndex) -> bool {
+        self.is_ready.as_ref().is_none_or(|is_ready| is_ready(batch))
     }
 
     pub(super) fn object_and_range(&self, sample: u64) -> Option<(u32, Range<u64>)> {
@@ -63,8 +63,8 @@ impl SampleRanges {
 
     /// Returns a hash of the object versions. Two datasets with equal hashes have the same objects,
     /// so their samples have the same indices.
-    pub(super) fn identity(&self) -> u64 {
-        identity(self.objects.iter())
+    pub(super) fn hash_objects(&self) -> u64 {
+        hash_objects(self.objects.iter())
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn order_of_reads(order: Lookahead, reads_per_sample: usize) -> Looka
 }
 
 /// Returns a hash of the versions of `objects`, which depends on their order.
-pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
+pub(crate) fn hash_objects<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     let mut bytes = Vec::new();
     for object in objects {
         let hash =
@@ -172,7 +172,7 @@ impl Counts {
 
 /// Returns a random duration between half of the nominal pause and all of it, so that requests of
 /// one or several processes that fail together are not retried together.
-pub(super) fn pause(attempt: u32) -> Duration {
+pub(super) fn retry_pause(attempt: u32) -> Duration {
     let nominal_pause = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     nominal_pause.mul_f64(0.5 + (random() >> 40) as f64 / f64::from(1 << 25))
 }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn requests_that_fail_together_are_retried_at_different_times() {
-        let mut pauses: Vec<_> = (0..100).map(|_| pause(3)).collect();
+        let mut pauses: Vec<_> = (0..100).map(|_| retry_pause(3)).collect();
         assert!(pauses.iter().all(|pause| (80..=160).contains(&pause.as_millis())), "{pauses:?}");
         pauses.sort_unstable();
         pauses.dedup();

@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use super::{Fetcher, LOST_CHECK_INTERVAL, State};
 use crate::error::{Error, Result};
-use crate::storage::ahead::piece::{InFlight, LOST_AFTER, Outcome};
-use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
+use crate::storage::prefetch::piece::{InFlightRequest, LOST_AFTER, Outcome};
+use crate::storage::prefetch::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, retry_pause};
 
 impl Fetcher {
-    /// Handles the response of request `flight`. `blocked` is true if the response arrived before
-    /// `fetch` returned.
-    pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
+    /// Handles the response of the request `request_id`. `is_blocking` is true if the response
+    /// arrived before `fetch` returned.
+    pub(super) fn handle_response(self: &Arc<Self>, request_id: u64, bytes: Result<Vec<u8>>, is_blocking: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.store_blocks |= blocked;
+        state.is_store_blocking |= is_blocking;
         let weight_in_flight = state.weight_in_flight;
-        let Some(InFlight { piece: id, sent_at, cancel, .. }) = state.remove_flight(flight) else { return };
+        let Some(InFlightRequest { piece: id, sent_at, cancel, .. }) = state.remove_request(request_id) else { return };
         let latency = now.saturating_duration_since(sent_at);
         let bytes_received = bytes.as_ref().map_or(0, Vec::len) as u64;
         self.counts.bytes.fetch_add(bytes_received, Ordering::Relaxed);
@@ -35,14 +35,14 @@ impl Fetcher {
         let mut outage = None;
         match bytes {
             Ok(bytes) => {
-                state.outage_logged = false;
+                state.has_logged_outage = false;
                 piece.is_complete = true;
                 piece.outcome.set(Outcome::Bytes(Arc::new(bytes)));
-                let others = state.flights.values().filter(|other| other.piece == id);
+                let others = state.in_flight_requests.values().filter(|other| other.piece == id);
                 others.for_each(|other| other.cancel.cancel());
                 let is_saturated = !state.queue.is_empty();
                 self.counts.record_response(latency, cancel.first_byte().unwrap_or(latency), bytes_received as usize);
-                state.pace.record_response(latency, bytes_received, weight_in_flight, is_saturated);
+                state.congestion.record_response(latency, bytes_received, weight_in_flight, is_saturated);
             }
             // Ignore the error: the piece is complete, or a different request for the same bytes
             // may still succeed.
@@ -64,7 +64,7 @@ impl Fetcher {
         let object = self.ranges.object(piece.object);
         if e.is_throttled() {
             self.counts.refusals.fetch_add(1, Ordering::Relaxed);
-            state.pace.record_refusal(now.saturating_duration_since(self.opened_at));
+            state.congestion.record_refusal(now.saturating_duration_since(self.opened_at));
         }
         if !e.is_transient() || piece.attempts >= MAX_ATTEMPTS {
             piece.is_complete = true;
@@ -72,22 +72,22 @@ impl Fetcher {
             return None;
         }
         self.counts.retries.fetch_add(1, Ordering::Relaxed);
-        state.retries.insert((now + pause(piece.attempts), id));
-        let is_logged = piece.attempts >= WARN_AFTER && std::mem::replace(&mut state.outage_logged, true);
+        state.retries.insert((now + retry_pause(piece.attempts), id));
+        let is_logged = piece.attempts >= WARN_AFTER && std::mem::replace(&mut state.has_logged_outage, true);
         (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
 
-    /// Cancels requests that are [lost](InFlight::is_lost), and retries them. Checks at most once
-    /// per [`LOST_CHECK_INTERVAL`].
+    /// Cancels requests that are [lost](InFlightRequest::is_lost), and retries them. Checks at most
+    /// once per [`LOST_CHECK_INTERVAL`].
     pub(super) fn retry_lost(&self, state: &mut State, now: Instant) {
         if now < state.last_lost_check + LOST_CHECK_INTERVAL {
             return;
         }
         state.last_lost_check = now;
         let lost: Vec<u64> =
-            state.flights.iter().filter_map(|(id, flight)| flight.is_lost(now).then_some(*id)).collect();
-        for flight in lost {
-            let Some(InFlight { piece: id, cancel, .. }) = state.remove_flight(flight) else { continue };
+            state.in_flight_requests.iter().filter_map(|(id, request)| request.is_lost(now).then_some(*id)).collect();
+        for request_id in lost {
+            let Some(InFlightRequest { piece: id, cancel, .. }) = state.remove_request(request_id) else { continue };
             cancel.cancel();
             let Some(piece) = state.pieces.get_mut(&id) else { continue };
             piece.in_flight -= 1;

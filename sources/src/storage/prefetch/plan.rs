@@ -19,7 +19,7 @@ pub(super) struct SampleRange {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct PlannedPiece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
     /// The first batch that needs the request.
@@ -48,7 +48,7 @@ fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
 }
 
 /// Returns for each range in `later` whether a chain of adjacent ranges connects it to `samples`.
-pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
+pub(super) fn find_neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
     let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|sample| (sample, None)).collect();
     ranges.extend(later.iter().enumerate().map(|(index, sample)| (sample, Some(index))));
     ranges.sort_by_key(|(sample, _)| (sample.object, sample.range.start));
@@ -63,7 +63,7 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
 
 /// Returns the number of ranges in `samples` that are adjacent to another range, or nearly
 /// adjacent.
-pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
+pub(super) fn count_adjacent(samples: &[SampleRange]) -> usize {
     let mut ranges: Vec<&SampleRange> = samples.iter().collect();
     ranges.sort_by_key(|sample| (sample.object, sample.range.start));
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
@@ -71,9 +71,9 @@ pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
 
 /// Merges the byte ranges of `samples` into requests. The requests have at most `max_unused` unused
 /// bytes in total, and are sorted by their first batch.
-pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<Piece> {
+pub(super) fn merge_ranges(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<PlannedPiece> {
     samples.sort_by_key(|sample| (sample.object, sample.range.start, sample.batch));
-    let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<Piece>::new(), 0, 0);
+    let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<PlannedPiece>::new(), 0, 0);
     for sample in samples {
         needed_bytes += sample.range.end - sample.range.start;
         if let Some(last) = pieces.last_mut()
@@ -94,7 +94,7 @@ pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<
             }
         }
         let SampleRange { object, batch, .. } = sample;
-        pieces.push(Piece { object, range: sample.range.clone(), batch, samples: vec![sample] });
+        pieces.push(PlannedPiece { object, range: sample.range.clone(), batch, samples: vec![sample] });
     }
     // The stable sort keeps the requests of one batch in file order.
     pieces.sort_by_key(|piece| piece.batch);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn merged(samples: &[SampleRange]) -> Vec<(u32, Range<u64>, u64, usize)> {
-        let pieces = pieces(samples.to_vec(), u64::MAX);
+        let pieces = merge_ranges(samples.to_vec(), u64::MAX);
         pieces.into_iter().map(|p| (p.object, p.range, p.batch.batch, p.samples.len())).collect()
     }
 
@@ -126,9 +126,9 @@ mod tests {
             range_of(7, 6, 2, 0..k),
             range_of(8, 7, 0, 20 * k..23 * k),
         ];
-        assert_eq!(neighbors(&samples, &later), [false, true, true, true, false, true]);
-        assert_eq!(neighbors(&[], &later), [false; 6]);
-        assert_eq!((adjacent_count(&samples), adjacent_count(&later), adjacent_count(&[])), (0, 3, 0));
+        assert_eq!(find_neighbors(&samples, &later), [false, true, true, true, false, true]);
+        assert_eq!(find_neighbors(&[], &later), [false; 6]);
+        assert_eq!((count_adjacent(&samples), count_adjacent(&later), count_adjacent(&[])), (0, 3, 0));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         // The gaps add up to at most `unused` bytes.
         let headers: Vec<_> = (0..10).map(|n| range_of(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
         let bytes = |unused| -> u64 {
-            pieces(headers.clone(), unused).iter().map(|piece| piece.range.end - piece.range.start).sum()
+            merge_ranges(headers.clone(), unused).iter().map(|piece| piece.range.end - piece.range.start).sum()
         };
         assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
         let large: Vec<_> = (0..10).map(|n| range_of(n, n, 0, n * m..n * m + m)).collect();

@@ -3,8 +3,8 @@
 //!
 //! Samples are planned in rounds (see [`round`]). A round can start once half of the byte budget is
 //! free. It groups the next samples to be read into **pieces**. Each piece is fetched with a single
-//! range request (not counting retries and hedges) when [`Pace`] allows. Once all samples of a
-//! piece have been read, its bytes return to the budget.
+//! range request (not counting retries and hedges) when [`CongestionControl`] allows. Once all
+//! samples of a piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever, because every piece ends in one of three ways: its bytes arrive, its
 //! last attempt fails, or it is dropped. The samples of a dropped piece are read directly.
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pace::{Pace, weight};
-use super::piece::{InFlight, Outcome, Piece};
+use super::congestion::{CongestionControl, weight};
+use super::piece::{InFlightRequest, Outcome, Piece};
 use super::request::{Counts, SampleRanges};
 use crate::error::Result;
 use crate::machine::{CancelToken, cancel};
@@ -66,7 +66,7 @@ struct State {
     /// Pieces to retry, ordered by the time of their next attempt.
     retries: BTreeSet<(Instant, u64)>,
     /// Requests in flight, by ID, oldest first.
-    flights: BTreeMap<u64, InFlight>,
+    in_flight_requests: BTreeMap<u64, InFlightRequest>,
     weight_in_flight: usize,
     piece_bytes: usize,
     /// Total size of the planned samples that are in the cache, by batch. These bytes count against
@@ -80,11 +80,11 @@ struct State {
     /// Number of threads, including idle ones.
     threads: usize,
     /// Set once a request completes before `fetch` returns, which means that the store blocks.
-    store_blocks: bool,
+    is_store_blocking: bool,
     last_lost_check: Instant,
     /// Whether a warning has been logged since the last successful response of the store.
-    outage_logged: bool,
-    pace: Pace,
+    has_logged_outage: bool,
+    congestion: CongestionControl,
     last_id: u64,
 }
 
@@ -102,20 +102,20 @@ impl Fetcher {
             pieces: HashMap::new(),
             queue: BTreeSet::new(),
             retries: BTreeSet::new(),
-            flights: BTreeMap::new(),
+            in_flight_requests: BTreeMap::new(),
             weight_in_flight: 0,
             piece_bytes: 0,
             cached_bytes: BTreeMap::new(),
             empty_batches: BTreeSet::new(),
             idle_threads: 0,
             threads: 0,
-            store_blocks: false,
+            is_store_blocking: false,
             last_lost_check: now,
-            outage_logged: false,
-            pace: Pace::new(),
+            has_logged_outage: false,
+            congestion: CongestionControl::new(),
             last_id: 0,
         };
-        let cache = store.object_cache(ranges.identity(), &order);
+        let cache = store.object_cache(ranges.hash_objects(), &order);
         counts.cached.fetch_or(cache.is_some(), Ordering::Relaxed);
         let (state, work_ready) = (Mutex::new(state), Condvar::new());
         let is_closed = Arc::new(AtomicBool::new(false));
@@ -197,7 +197,7 @@ impl Fetcher {
 
     /// Resumes planning after the byte ranges of more batches have become known.
     #[cfg(feature = "video")]
-    pub(super) fn plan_again(self: &Arc<Self>) {
+    pub(super) fn replan(self: &Arc<Self>) {
         self.resume(self.lock());
     }
 
@@ -210,11 +210,11 @@ impl Fetcher {
     /// Plans a round if enough of the budget is free, and wakes or starts a thread if there is
     /// work.
     fn resume(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        self.plan(&mut state);
+        self.plan_round(&mut state);
         if !state.has_work() {
             return;
         }
-        let max_threads = if state.store_blocks { MAX_THREADS } else { 1 };
+        let max_threads = if state.is_store_blocking { MAX_THREADS } else { 1 };
         if state.idle_threads > 0 || state.threads >= max_threads {
             self.work_ready.notify_one();
             return;
@@ -240,12 +240,12 @@ impl Fetcher {
                 state.threads -= 1;
                 return;
             }
-            self.plan(&mut state);
+            self.plan_round(&mut state);
             let now = Instant::now();
             self.retry_lost(&mut state, now);
             match state.next_request(now) {
-                Some((piece, hedge)) => {
-                    self.send(state, piece, hedge);
+                Some((piece, is_hedge)) => {
+                    self.send(state, piece, is_hedge);
                     state = self.lock();
                 }
                 None => {
@@ -263,25 +263,27 @@ impl Fetcher {
         }
     }
 
-    /// Sends a request for piece `id`. A `hedge` duplicates a request that is already in flight.
-    fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
+    /// Sends a request for piece `id`. A hedge duplicates a request that is already in flight.
+    fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, is_hedge: bool) {
         let state = &mut *guard;
-        let flight = state.next_id();
+        let request_id = state.next_id();
         let piece = state.pieces.get_mut(&id).expect("`next_request` returns only existing pieces");
         piece.in_flight += 1;
-        piece.is_hedged |= hedge;
-        piece.attempts += u32::from(!hedge);
+        piece.is_hedged |= is_hedge;
+        piece.attempts += u32::from(!is_hedge);
         let (object, range, weight) = (piece.object, piece.range.clone(), weight(piece.len()));
         let sent_at = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
         let completion = ReadCompletion::new(move |bytes| {
-            fetcher.handle_response(flight, bytes, std::thread::current().id() == thread)
+            fetcher.handle_response(request_id, bytes, std::thread::current().id() == thread)
         });
-        state.flights.insert(flight, InFlight { piece: id, weight, sent_at, cancel: completion.canceler() });
+        state
+            .in_flight_requests
+            .insert(request_id, InFlightRequest { piece: id, weight, sent_at, cancel: completion.canceler() });
         state.weight_in_flight += weight;
-        state.pace.record_request();
+        state.congestion.record_request();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
-        self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
+        self.counts.hedges.fetch_add(u64::from(is_hedge), Ordering::Relaxed);
         // This thread may block in `fetch`, so a different one must send the remaining requests.
         self.resume(guard);
         // If `fetch` panics, dropping `completion` calls `handle_response` with an error.
@@ -296,8 +298,8 @@ impl State {
         self.last_id
     }
 
-    fn remove_flight(&mut self, flight: u64) -> Option<InFlight> {
-        let removed = self.flights.remove(&flight)?;
+    fn remove_request(&mut self, id: u64) -> Option<InFlightRequest> {
+        let removed = self.in_flight_requests.remove(&id)?;
         self.weight_in_flight -= removed.weight;
         Some(removed)
     }
@@ -336,8 +338,8 @@ impl State {
         }
         piece.outcome.set(Outcome::Dropped);
         if piece.in_flight > 0 {
-            let flights = self.flights.values().filter(|flight| flight.piece == id);
-            flights.for_each(|flight| flight.cancel.cancel());
+            let requests = self.in_flight_requests.values().filter(|request| request.piece == id);
+            requests.for_each(|request| request.cancel.cancel());
             return;
         }
         self.queue.remove(&(piece.batch, id));
@@ -382,7 +384,7 @@ impl State {
     }
 
     fn may_send(&self) -> bool {
-        self.pace.may_send(self.flights.len(), self.weight_in_flight)
+        self.congestion.may_send(self.in_flight_requests.len(), self.weight_in_flight)
     }
 
     fn has_work(&self) -> bool {
@@ -399,12 +401,13 @@ impl State {
                 self.queue.insert((piece.batch, id));
             }
         }
-        if let Some(late_after) = self.pace.late_after() {
-            let late_flights = self.flights.values().take_while(|flight| now >= flight.sent_at + late_after);
+        if let Some(late_threshold) = self.congestion.late_threshold() {
+            let late_requests =
+                self.in_flight_requests.values().take_while(|request| now >= request.sent_at + late_threshold);
             let may_hedge = |id: &u64| self.pieces.get(id).is_some_and(|piece| !piece.is_complete && !piece.is_hedged);
-            let piece_id = late_flights.map(|flight| flight.piece).find(may_hedge);
+            let piece_id = late_requests.map(|request| request.piece).find(may_hedge);
             if let Some(id) = piece_id
-                && self.pace.try_hedge()
+                && self.congestion.try_hedge()
             {
                 return Some((id, true));
             }
@@ -418,14 +421,15 @@ impl State {
     /// Returns the time at which an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
         let retries = self.retries.first().map(|(retry_at, _)| *retry_at);
-        let is_unhedged = |flight: &&InFlight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.is_hedged);
-        let late = self.pace.late_after().and_then(|late_after| {
+        let is_unhedged =
+            |request: &&InFlightRequest| self.pieces.get(&request.piece).is_some_and(|piece| !piece.is_hedged);
+        let late = self.congestion.late_threshold().and_then(|late_threshold| {
             // If the request is already late but must not be hedged yet, the next check for lost
             // requests finds it.
-            let sent_at = self.flights.values().find(is_unhedged)?.sent_at;
-            (sent_at + late_after > Instant::now()).then_some(sent_at + late_after)
+            let sent_at = self.in_flight_requests.values().find(is_unhedged)?.sent_at;
+            (sent_at + late_threshold > Instant::now()).then_some(sent_at + late_threshold)
         });
-        let lost = (!self.flights.is_empty()).then(|| self.last_lost_check + LOST_CHECK_INTERVAL);
+        let lost = (!self.in_flight_requests.is_empty()).then(|| self.last_lost_check + LOST_CHECK_INTERVAL);
         [retries, late, lost].into_iter().flatten().min()
     }
 }

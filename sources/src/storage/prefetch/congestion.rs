@@ -1,5 +1,5 @@
-//! [`Pace`]: determines how many requests to keep in flight, roughly the smallest number that
-//! saturates the link. Callers pass in all timestamps, so tests do not need a clock.
+//! [`CongestionControl`]: determines how many requests to keep in flight, roughly the smallest
+//! number that saturates the link. Callers pass in all timestamps, so tests do not need a clock.
 //!
 //! The search uses hill climbing. A trial uses more or fewer requests, and compares the resulting
 //! rate with the best rate so far. Fewer requests are tried because the initial number may be too
@@ -102,7 +102,7 @@ impl Trial {
 struct Responses {
     count: u32,
     /// Number of responses that arrived while more requests were queued.
-    saturated: u32,
+    saturated_count: u32,
     weight: f64,
     /// The weight in flight when a response arrived, summed over the responses.
     in_flight_weight: f64,
@@ -113,7 +113,7 @@ struct Responses {
 impl Responses {
     fn add(&mut self, other: &Responses) {
         self.count += other.count;
-        self.saturated += other.saturated;
+        self.saturated_count += other.saturated_count;
         self.weight += other.weight;
         self.in_flight_weight += other.in_flight_weight;
         self.weighted_latency += other.weighted_latency;
@@ -127,7 +127,7 @@ impl Responses {
     }
 }
 
-pub(super) struct Pace {
+pub(super) struct CongestionControl {
     window: f64,
     best_window: f64,
     best_rate: f64,
@@ -141,14 +141,14 @@ pub(super) struct Pace {
     last_overload: Option<Duration>,
     /// The last latencies, in seconds.
     latencies: Vec<f64>,
-    next_latency: usize,
+    next_latency_index: usize,
     sent: u64,
     hedges: u64,
 }
 
-impl Pace {
+impl CongestionControl {
     pub(super) fn new() -> Self {
-        Pace {
+        CongestionControl {
             window: INITIAL_WINDOW,
             best_window: INITIAL_WINDOW,
             best_rate: 0.0,
@@ -159,7 +159,7 @@ impl Pace {
             round_responses: Responses::default(),
             last_overload: None,
             latencies: Vec::new(),
-            next_latency: 0,
+            next_latency_index: 0,
             sent: 0,
             hedges: 0,
         }
@@ -197,20 +197,20 @@ impl Pace {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
         } else {
-            self.latencies[self.next_latency] = latency.as_secs_f64();
+            self.latencies[self.next_latency_index] = latency.as_secs_f64();
         }
-        self.next_latency = (self.next_latency + 1) % MAX_LATENCIES;
+        self.next_latency_index = (self.next_latency_index + 1) % MAX_LATENCIES;
         if self.is_ramping() {
             self.window = (self.window + RAMP_STEP).min(self.best_window);
             return;
         }
         let weight = weight(bytes) as f64;
         // A few very late responses to requests from an earlier window must not dominate the sum.
-        let capped_latency = self.late_after().map_or(latency, |late_after| latency.min(late_after));
+        let capped_latency = self.late_threshold().map_or(latency, |late_threshold| latency.min(late_threshold));
         let (in_flight_weight, weighted_latency) = (in_flight_weight as f64, weight * capped_latency.as_secs_f64());
         self.round_responses.add(&Responses {
             count: 1,
-            saturated: u32::from(is_saturated),
+            saturated_count: u32::from(is_saturated),
             weight,
             in_flight_weight,
             weighted_latency,
@@ -219,7 +219,7 @@ impl Pace {
             return;
         }
         let round_responses = std::mem::take(&mut self.round_responses);
-        if 10 * round_responses.saturated >= 9 * round_responses.count {
+        if 10 * round_responses.saturated_count >= 9 * round_responses.count {
             self.end_round(&round_responses);
         } else if self.trial == Trial::More {
             // Too few requests were queued, so the round is not informative. Either the loader does
@@ -234,8 +234,8 @@ impl Pace {
             return;
         }
         self.rounds += 1;
-        let (warm_up, all_rounds) = self.trial.rounds(self.pause_rounds);
-        if self.rounds > warm_up {
+        let (warm_up_rounds, all_rounds) = self.trial.rounds(self.pause_rounds);
+        if self.rounds > warm_up_rounds {
             self.measured_responses.add(round_responses);
         }
         if self.rounds < all_rounds {
@@ -266,15 +266,15 @@ impl Pace {
             }
             Trial::Fewer => Trial::Pause { try_more: true },
         };
-        self.start(next);
+        self.start_trial(next);
     }
 
     fn end_failed_trial(&mut self) {
         self.pause_rounds = (2 * self.pause_rounds).min(MAX_PAUSE_ROUNDS);
-        self.start(Trial::Pause { try_more: false });
+        self.start_trial(Trial::Pause { try_more: false });
     }
 
-    fn start(&mut self, trial: Trial) {
+    fn start_trial(&mut self, trial: Trial) {
         let trial = if trial == Trial::Fewer && self.best_window <= MIN_WINDOW {
             Trial::Pause { try_more: true }
         } else {
@@ -298,7 +298,7 @@ impl Pace {
         }
     }
 
-    pub(super) fn late_after(&self) -> Option<Duration> {
+    pub(super) fn late_threshold(&self) -> Option<Duration> {
         if self.latencies.len() < MIN_LATENCIES {
             return None;
         }
@@ -346,7 +346,8 @@ mod tests {
         /// warm-up, and the best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
             let duration = |seconds: f64| Duration::from_secs_f64(seconds);
-            let (mut pace, mut now, mut link_free_at, mut open_connections) = (Pace::new(), 0.0, 0.0f64, 0);
+            let (mut congestion, mut now, mut link_free_at, mut open_connections) =
+                (CongestionControl::new(), 0.0, 0.0f64, 0);
             // `in_flight` maps the arrival time and index of each request to its sending time.
             // `unanswered` is the indices of these requests, oldest first.
             let (mut in_flight, mut unanswered) = (BTreeMap::new(), BTreeSet::new());
@@ -354,7 +355,7 @@ mod tests {
             while now < 10.0 + seconds {
                 let ahead_bytes =
                     |count, unanswered: &BTreeSet<u64>| (count - unanswered.first().unwrap_or(&count)) * self.size;
-                while pace.may_send(in_flight.len(), in_flight.len() * weight(self.size))
+                while congestion.may_send(in_flight.len(), in_flight.len() * weight(self.size))
                     && ahead_bytes(count, &unanswered) < MAX_AHEAD_BYTES
                 {
                     let connect_delay =
@@ -369,7 +370,7 @@ mod tests {
                     let arrival = link_free_at.max(start + size / self.rate) + loss_delay;
                     in_flight.insert((duration(arrival), count), duration(now));
                     unanswered.insert(count);
-                    pace.record_request();
+                    congestion.record_request();
                     count += 1;
                 }
                 let ((arrival, request), sent) = in_flight.pop_first().unwrap();
@@ -378,9 +379,9 @@ mod tests {
                 bytes += if now > 10.0 { self.size } else { 0 };
                 let is_saturated = ahead_bytes(count, &unanswered) < MAX_AHEAD_BYTES;
                 let in_flight_weight = (in_flight.len() + 1) * weight(self.size);
-                pace.record_response(arrival - sent, self.size, in_flight_weight, is_saturated);
+                congestion.record_response(arrival - sent, self.size, in_flight_weight, is_saturated);
             }
-            (bytes as f64 / seconds / self.rate, pace.best_window as usize)
+            (bytes as f64 / seconds / self.rate, congestion.best_window as usize)
         }
 
         /// Returns the bandwidth-delay product as a weight.
@@ -406,13 +407,18 @@ mod tests {
 
     #[test]
     fn the_window_follows_a_changing_network() {
-        let mut pace = Pace::new();
+        let mut congestion = CongestionControl::new();
         let mut answers = |count: usize, seconds: &dyn Fn(usize) -> f64| {
             for _ in 0..count {
-                let in_flight_weight = (pace.window as usize).min(MAX_REQUESTS);
-                pace.record_response(Duration::from_secs_f64(seconds(in_flight_weight)), 1000, in_flight_weight, true);
+                let in_flight_weight = (congestion.window as usize).min(MAX_REQUESTS);
+                congestion.record_response(
+                    Duration::from_secs_f64(seconds(in_flight_weight)),
+                    1000,
+                    in_flight_weight,
+                    true,
+                );
             }
-            pace.best_window
+            congestion.best_window
         };
         // The link is saturated: every request waits for all other requests in flight.
         assert_eq!(answers(20_000, &|in_flight_weight| in_flight_weight as f64 / 1000.0), MIN_WINDOW);
@@ -425,13 +431,13 @@ mod tests {
 
     #[test]
     fn a_trial_that_fails_by_chance_is_repeated_soon() {
-        let (mut pace, mut answers) = (Pace::new(), 0);
+        let (mut congestion, mut answers) = (CongestionControl::new(), 0);
         // The link has a high latency, and new connections are slow at first.
-        while pace.best_window <= INITIAL_WINDOW {
-            let slow = pace.trial == Trial::More && answers < 5_000;
+        while congestion.best_window <= INITIAL_WINDOW {
+            let slow = congestion.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
-            let in_flight_weight = (pace.window as usize).min(MAX_REQUESTS);
-            pace.record_response(Duration::from_secs_f64(seconds), 1000, in_flight_weight, true);
+            let in_flight_weight = (congestion.window as usize).min(MAX_REQUESTS);
+            congestion.record_response(Duration::from_secs_f64(seconds), 1000, in_flight_weight, true);
             answers += 1;
         }
         assert!(answers < 12_000, "the window grew only after {answers} responses, at {INITIAL_WINDOW} per round trip");
@@ -439,65 +445,65 @@ mod tests {
 
     #[test]
     fn the_window_grows_from_the_first_batch() {
-        let mut pace = Pace::new();
-        pace.start_ramp(|| 20);
-        assert!(pace.may_send(19, 19) && !pace.may_send(20, 20));
+        let mut congestion = CongestionControl::new();
+        congestion.start_ramp(|| 20);
+        assert!(congestion.may_send(19, 19) && !congestion.may_send(20, 20));
         let second = Duration::from_secs(1);
-        pace.record_request();
-        pace.start_ramp(|| 64);
+        congestion.record_request();
+        congestion.start_ramp(|| 64);
         (0..27).for_each(|n| {
-            assert_eq!(pace.window, 20.0 + RAMP_STEP * f64::from(n));
-            pace.record_response(second, 1000, 20, true);
+            assert_eq!(congestion.window, 20.0 + RAMP_STEP * f64::from(n));
+            congestion.record_response(second, 1000, 20, true);
         });
-        (0..10).for_each(|_| pace.record_response(second, 1000, 20, true));
-        assert_eq!((pace.window, pace.trial), (INITIAL_WINDOW, Trial::First));
+        (0..10).for_each(|_| congestion.record_response(second, 1000, 20, true));
+        assert_eq!((congestion.window, congestion.trial), (INITIAL_WINDOW, Trial::First));
         // A batch larger than the initial window is requested as before.
         for (weight, window) in [(0, MIN_FIRST_WINDOW), (1000, INITIAL_WINDOW)] {
-            let mut pace = Pace::new();
-            pace.start_ramp(|| weight);
-            assert_eq!(pace.window, window);
+            let mut congestion = CongestionControl::new();
+            congestion.start_ramp(|| weight);
+            assert_eq!(congestion.window, window);
         }
         // After an overload, the window does not ramp up.
-        let mut pace = Pace::new();
-        pace.start_ramp(|| 20);
-        pace.record_refusal(second);
-        pace.record_response(second, 1000, 20, true);
-        assert_eq!(pace.window, 10.0);
+        let mut congestion = CongestionControl::new();
+        congestion.start_ramp(|| 20);
+        congestion.record_refusal(second);
+        congestion.record_response(second, 1000, 20, true);
+        assert_eq!(congestion.window, 10.0);
     }
 
     #[test]
     fn large_requests_weigh_more_than_small_ones() {
         assert_eq!([0, 1, BYTES_PER_WEIGHT, BYTES_PER_WEIGHT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
-        let (pace, first) = (Pace::new(), INITIAL_WINDOW as usize);
-        assert!(pace.may_send(first - 1, first - 1) && !pace.may_send(first, first));
-        assert!(pace.may_send(7, 7 * 16) && !pace.may_send(8, 8 * 16));
-        assert!(pace.may_send(0, 0));
+        let (congestion, first) = (CongestionControl::new(), INITIAL_WINDOW as usize);
+        assert!(congestion.may_send(first - 1, first - 1) && !congestion.may_send(first, first));
+        assert!(congestion.may_send(7, 7 * 16) && !congestion.may_send(8, 8 * 16));
+        assert!(congestion.may_send(0, 0));
     }
 
     #[test]
     fn refusals_halve_the_requests_in_flight_once_per_overload() {
-        let (mut pace, duration) = (Pace::new(), Duration::from_secs_f64);
-        (0..50).for_each(|_| pace.record_refusal(duration(1.0)));
-        assert_eq!(pace.window, INITIAL_WINDOW / 2.0);
-        pace.record_refusal(duration(2.5));
-        assert_eq!(pace.window, INITIAL_WINDOW / 4.0);
-        (0..10_000).for_each(|_| pace.record_response(duration(0.1), 1000, 1, true));
-        assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
-        (0..40).for_each(|n| pace.record_refusal(duration(20_000.0 + 2.0 * f64::from(n))));
-        assert_eq!(pace.window, 1.0);
-        assert!(pace.may_send(0, 0) && !pace.may_send(1, 1));
+        let (mut congestion, duration) = (CongestionControl::new(), Duration::from_secs_f64);
+        (0..50).for_each(|_| congestion.record_refusal(duration(1.0)));
+        assert_eq!(congestion.window, INITIAL_WINDOW / 2.0);
+        congestion.record_refusal(duration(2.5));
+        assert_eq!(congestion.window, INITIAL_WINDOW / 4.0);
+        (0..10_000).for_each(|_| congestion.record_response(duration(0.1), 1000, 1, true));
+        assert!(congestion.window > INITIAL_WINDOW / 2.0, "{}", congestion.window);
+        (0..40).for_each(|n| congestion.record_refusal(duration(20_000.0 + 2.0 * f64::from(n))));
+        assert_eq!(congestion.window, 1.0);
+        assert!(congestion.may_send(0, 0) && !congestion.may_send(1, 1));
     }
 
     #[test]
     fn late_requests_are_detected_and_few_are_hedged() {
-        let mut pace = Pace::new();
-        assert_eq!(pace.late_after(), None);
+        let mut congestion = CongestionControl::new();
+        assert_eq!(congestion.late_threshold(), None);
         for n in 0..1000u64 {
             let latency = if n % 50 == 0 { 9.0 } else { 0.1 };
-            pace.record_request();
-            pace.record_response(Duration::from_secs_f64(latency), 10, 1, false);
+            congestion.record_request();
+            congestion.record_response(Duration::from_secs_f64(latency), 10, 1, false);
         }
-        assert_eq!(pace.late_after(), Some(Duration::from_millis(200)));
-        assert_eq!((0..1000).filter(|_| pace.try_hedge()).count(), 50);
+        assert_eq!(congestion.late_threshold(), Some(Duration::from_millis(200)));
+        assert_eq!((0..1000).filter(|_| congestion.try_hedge()).count(), 50);
     }
 }

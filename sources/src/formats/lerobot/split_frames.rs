@@ -1,10 +1,10 @@
 //! Splits a dataset into its frames and its other files, for `warpfeed pack --frames`.
 
+use super::dataset_folder::{DatasetFolder, MAX_FILE_BYTES};
 use super::episodes::episode_tables;
 use super::features::{Feature, Kind, TASK, TASK_INDEX};
 use super::packed::{PACKED_INFO, PackedInfo};
 use super::stats;
-use super::text::{DatasetFolder, MAX_FILE_BYTES};
 use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Source, SplitEpisodes, Value};
@@ -19,10 +19,10 @@ const METADATA_FILES: [&str; 6] = [
     stats::EPISODE_STATS,
 ];
 
-/// `episodes` are the indices of the episodes in `set`. `packed` is the name of the file that will
-/// contain the frames.
-pub(super) fn divide(
-    set: &dyn Source,
+/// `episodes` are the indices of the episodes in `dataset`. `packed` is the name of the file that
+/// will contain the frames.
+pub(super) fn split_frames(
+    dataset: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),
     episodes: Vec<u64>,
     packed: &str,
@@ -42,7 +42,7 @@ pub(super) fn divide(
     }
     let mut files = read_metadata_files(root)?;
     for feature in features.iter().filter(|feature| matches!(feature.kind, Kind::Numbers { .. })) {
-        files.push((PackedInfo::numbers_path(&feature.name), npy_file(set, &feature.field)?));
+        files.push((PackedInfo::numbers_path(&feature.name), npy_file(dataset, &feature.field)?));
     }
     let names = features.iter().filter(|feature| feature.kind != Kind::Task).map(|feature| feature.name.clone());
     let description = PackedInfo::new(packed, episodes, names.collect());
@@ -52,7 +52,7 @@ pub(super) fn divide(
     if encoded.is_empty() {
         return Err(Error::config("the dataset has no images or texts, so there are no frames to pack"));
     }
-    let frames = set
+    let frames = dataset
         .select_fields(&encoded)
         .ok_or_else(|| Error::in_source("the source cannot read only the images and texts"))?;
     Ok(SplitEpisodes { frames, files })
@@ -72,8 +72,8 @@ fn read_metadata_files(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-fn npy_file(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
-    let view = set
+fn npy_file(dataset: &dyn Source, field: &str) -> Result<Vec<u8>> {
+    let view = dataset
         .select_fields(&[field.to_owned()])
         .ok_or_else(|| Error::in_source("the source cannot read only this field"))?;
     let (mut file, mut scratch, mut header) = (Vec::new(), Vec::new(), Vec::new());

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::{Fetcher, Piece, State};
 use crate::model::{BatchIndex, ObjectCache};
-use crate::storage::ahead::pace::weight;
-use crate::storage::ahead::plan::{SampleRange, adjacent_count, neighbors, pieces, reserved_gap_bytes};
+use crate::storage::prefetch::congestion::weight;
+use crate::storage::prefetch::plan::{SampleRange, count_adjacent, find_neighbors, merge_ranges, reserved_gap_bytes};
 
 /// Maximum number of samples that a round selects in order. The same limit applies to the later
 /// samples that it checks for adjacency.
@@ -30,15 +30,15 @@ struct Round {
     /// Bytes reserved for the gaps between samples.
     gap_bytes: u64,
     samples: Vec<SampleRange>,
-    order_ended: bool,
+    has_order_ended: bool,
 }
 
-fn len(sample_range: &SampleRange) -> usize {
+fn range_len(sample_range: &SampleRange) -> usize {
     (sample_range.range.end - sample_range.range.start) as usize
 }
 
 impl Fetcher {
-    pub(super) fn plan(&self, state: &mut State) {
+    pub(super) fn plan_round(&self, state: &mut State) {
         let bytes = self.order.budget_bytes();
         let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
         let is_full = free_bytes < bytes / 2 && !state.pieces.is_empty();
@@ -47,21 +47,22 @@ impl Fetcher {
             return;
         }
         let max_bytes = free_bytes / 2;
-        let mut round = Round { free_bytes, selected_bytes: 0, gap_bytes: 0, samples: Vec::new(), order_ended: true };
+        let mut round =
+            Round { free_bytes, selected_bytes: 0, gap_bytes: 0, samples: Vec::new(), has_order_ended: true };
         for checked in 1..=MAX_SAMPLES {
-            let Some((batch, sample)) = self.next_sample(state, &mut round) else { break };
+            let Some((batch, sample)) = self.take_next_sample(state, &mut round) else { break };
             let Some(sample_range) = self.sample_range(batch, sample) else {
                 if checked == MAX_SAMPLES && round.selected_bytes == 0 {
-                    (state.next_useful_batch, round.order_ended) = (batch, false);
+                    (state.next_useful_batch, round.has_order_ended) = (batch, false);
                 }
                 continue;
             };
-            if len(&sample_range) > round.free_bytes
-                || round.selected_bytes > 0 && round.selected_bytes + len(&sample_range) > max_bytes
+            if range_len(&sample_range) > round.free_bytes
+                || round.selected_bytes > 0 && round.selected_bytes + range_len(&sample_range) > max_bytes
             {
                 // Reads of earlier samples will free bytes for this sample.
                 state.pending.push_front((batch, sample));
-                round.order_ended = false;
+                round.has_order_ended = false;
                 break;
             }
             self.select(state, &mut round, sample_range);
@@ -69,11 +70,11 @@ impl Fetcher {
         if round.selected_bytes > 0 {
             self.select_neighbors(state, &mut round);
         }
-        if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
+        if round.samples.is_empty() && self.cache.is_none() && round.has_order_ended {
             // There are no more samples to read.
             state.batches = None;
         }
-        for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
+        for piece in merge_ranges(round.samples, round.gap_bytes + round.free_bytes as u64) {
             let id = state.next_id();
             for sample_range in &piece.samples {
                 let planned = state.planned_samples.entry(sample_range.sample).or_default();
@@ -95,10 +96,10 @@ impl Fetcher {
             };
             state.pieces.insert(id, piece);
         }
-        let State { pace, queue, pieces, .. } = state;
+        let State { congestion, queue, pieces, .. } = state;
         if let Some(&(first_batch, _)) = queue.first() {
             let first_pieces = queue.iter().take_while(|(batch, _)| *batch == first_batch);
-            pace.start_ramp(|| first_pieces.map(|(_, id)| weight(pieces[id].len())).sum());
+            congestion.start_ramp(|| first_pieces.map(|(_, id)| weight(pieces[id].len())).sum());
         }
     }
 
@@ -107,25 +108,25 @@ impl Fetcher {
     fn select_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut later_bytes) = (Vec::new(), 0);
         while later_bytes < round.free_bytes && later.len() < MAX_SAMPLES {
-            let Some((batch, sample)) = self.next_sample(state, round) else { break };
+            let Some((batch, sample)) = self.take_next_sample(state, round) else { break };
             let Some(sample_range) = self.sample_range(batch, sample) else { continue };
-            later_bytes += len(&sample_range);
+            later_bytes += range_len(&sample_range);
             later.push(sample_range);
         }
-        let is_neighbor = neighbors(&round.samples, &later);
+        let is_neighbor = find_neighbors(&round.samples, &later);
         let mut others = Vec::new();
         for (sample_range, is_neighbor) in later.into_iter().zip(is_neighbor) {
-            if is_neighbor && len(&sample_range) <= round.free_bytes {
+            if is_neighbor && range_len(&sample_range) <= round.free_bytes {
                 self.select(state, round, sample_range);
             } else {
                 others.push(sample_range);
             }
         }
-        let adjacent_count = adjacent_count(&round.samples);
+        let adjacent_count = count_adjacent(&round.samples);
         let has_blocks = adjacent_count > 0 && MIN_ADJACENT_DIVISOR * adjacent_count >= round.samples.len();
         let mut others = others.into_iter().peekable();
         while !has_blocks
-            && let Some(sample_range) = others.next_if(|sample_range| len(sample_range) <= round.free_bytes)
+            && let Some(sample_range) = others.next_if(|sample_range| range_len(sample_range) <= round.free_bytes)
         {
             self.select(state, round, sample_range);
         }
@@ -133,24 +134,24 @@ impl Fetcher {
         skipped.into_iter().rev().for_each(|sample| state.pending.push_front(sample));
     }
 
-    fn next_sample(&self, state: &mut State, round: &mut Round) -> Option<(BatchIndex, u64)> {
+    fn take_next_sample(&self, state: &mut State, round: &mut Round) -> Option<(BatchIndex, u64)> {
         loop {
             if let Some(sample) = state.pending.pop_front() {
                 return Some(sample);
             }
             if state.empty_batches.len() >= MAX_EMPTY_BATCHES {
-                round.order_ended = false;
+                round.has_order_ended = false;
                 return None;
             }
             let batches = state.batches.as_mut()?;
-            if !self.ranges.are_known(state.next_unplanned_batch) {
-                round.order_ended = false;
+            if !self.ranges.are_ready(state.next_unplanned_batch) {
+                round.has_order_ended = false;
                 return None;
             }
             let (batch, samples) = batches.next()?;
             state.next_unplanned_batch = self.order.next_batch(batch);
             if samples.is_empty() {
-                round.order_ended = false;
+                round.has_order_ended = false;
                 // No call of `done` would remove the entry of a batch that was completed before it
                 // was planned.
                 if batch >= state.first_unfinished_batch {
@@ -166,13 +167,13 @@ impl Fetcher {
     fn sample_range(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
         let (object, range): (u32, Range<u64>) = self.ranges.object_and_range(sample)?;
         let sample_range = SampleRange { batch, sample, object, range };
-        (1..=self.order.budget_bytes()).contains(&len(&sample_range)).then_some(sample_range)
+        (1..=self.order.budget_bytes()).contains(&range_len(&sample_range)).then_some(sample_range)
     }
 
     /// Adds a sample, which must fit, to the round. The bytes of a cached sample are counted but
     /// not requested.
     fn select(&self, state: &mut State, round: &mut Round, sample_range: SampleRange) {
-        let size = len(&sample_range);
+        let size = range_len(&sample_range);
         round.free_bytes -= size;
         round.selected_bytes += size;
         let is_cached = |cache: &Arc<dyn ObjectCache>| {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::fetcher::{Fetcher, FetcherHandle};
-use super::request::{Counts, MAX_ATTEMPTS, SampleRanges, final_error, log_retry, pause};
+use super::request::{Counts, MAX_ATTEMPTS, SampleRanges, final_error, log_retry, retry_pause};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::machine::cancel;
@@ -14,12 +14,12 @@ use crate::stats::NetworkStats;
 
 /// Maximum prefetch buffer of a source in a store, in bytes. This is enough for 10 Gbit/s with a
 /// latency of 200 ms, and for reading the blocks of a windowed shuffle with large requests.
-pub(crate) const MAX_PREFETCH: usize = 256 << 20;
+pub(crate) const MAX_PREFETCH_BYTES: usize = 256 << 20;
 
 /// Returns the size of a dataset's prefetch buffer in bytes. `objects` yields the lengths of its
 /// objects, and their sum is an upper limit.
 pub(crate) fn max_prefetch_bytes(objects: impl Iterator<Item = u64>) -> usize {
-    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(MAX_PREFETCH, |all| all.min(MAX_PREFETCH))
+    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(MAX_PREFETCH_BYTES, |all| all.min(MAX_PREFETCH_BYTES))
 }
 
 /// A store with retries, prefetching, and request counters.
@@ -72,8 +72,8 @@ impl Remote {
     /// Plans batches with byte ranges that have become
     /// [known](SampleRanges::with_deferred_planning).
     #[cfg(feature = "video")]
-    pub(crate) fn plan_again(&self) {
-        self.fetchers().iter().for_each(Fetcher::plan_again);
+    pub(crate) fn replan(&self) {
+        self.fetchers().iter().for_each(Fetcher::replan);
     }
 
     /// Returns a `Remote` for the same store, with separately numbered samples.
@@ -132,7 +132,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);
-                    cancel::sleep(pause(attempt))?;
+                    cancel::sleep(retry_pause(attempt))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| final_error(e, object, range, attempt)),
@@ -172,7 +172,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);
-                    cancel::sleep(pause(attempt))?;
+                    cancel::sleep(retry_pause(attempt))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| e.settled("")),

@@ -35,7 +35,7 @@ pub(crate) enum Compression {
 
 impl Compression {
     /// Parses a compression name from a MosaicML or LitData index.
-    pub(crate) fn named(name: &str) -> Result<Self> {
+    pub(crate) fn from_name(name: &str) -> Result<Self> {
         Ok(match name {
             "gz" => Compression::Gzip,
             "snappy" => Compression::Snappy,
@@ -49,20 +49,20 @@ impl Compression {
         })
     }
 
-    /// Decompresses `packed` into `out`, up to `max_bytes + 1` bytes, and returns the number of
+    /// Decompresses `compressed` into `out`, up to `max_bytes + 1` bytes, and returns the number of
     /// bytes written. If a Snappy block claims a length other than `max_bytes`, writes nothing and
     /// returns that length.
-    fn decompress(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
+    fn decompress(self, compressed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
         let limit = max_bytes.saturating_add(1);
         match self {
             Compression::Gzip => {
-                io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), out)
+                io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(compressed)).take(limit), out)
             }
-            Compression::Zstd => zstd_frames(packed, limit, out),
+            Compression::Zstd => zstd_frames(compressed, limit, out),
             // A Snappy file is a single block.
             Compression::Snappy => {
                 let mut block = Vec::new();
-                file::append(packed, &mut block, MAX_COPY_BYTES)?;
+                file::append(compressed, &mut block, MAX_COPY_BYTES)?;
                 let len = snap::raw::decompress_len(&block)?;
                 if len as u64 != max_bytes {
                     return Ok(len as u64);
@@ -87,10 +87,10 @@ impl Compression {
     }
 }
 
-fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64> {
-    let (mut packed, mut total) = (BufReader::new(packed), 0);
-    while !io::BufRead::fill_buf(&mut packed)?.is_empty() && total < limit {
-        let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut packed).map_err(io::Error::other)?;
+fn zstd_frames(compressed: File, limit: u64, out: &mut impl Write) -> io::Result<u64> {
+    let (mut compressed, mut total) = (BufReader::new(compressed), 0);
+    while !io::BufRead::fill_buf(&mut compressed)?.is_empty() && total < limit {
+        let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut compressed).map_err(io::Error::other)?;
         total += io::copy(&mut (&mut frame).take(limit - total), out)?;
         let sums = (frame.decoder.get_checksum_from_data(), frame.decoder.get_calculated_checksum());
         if total < limit
@@ -134,25 +134,25 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Ensures that `target` contains the `len` decompressed bytes of `packed`.
+/// Ensures that `target` contains the `len` decompressed bytes of `compressed`.
 ///
-/// The copy has the modification time of `packed`. An existing copy with a different time or length
-/// is assumed to be outdated and is replaced. If the copy cannot be written, for example because
-/// the folder is read-only, an existing copy is used if it has the same content. Its content is
-/// then compared each time the dataset is opened.
-pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Compression) -> Result<()> {
-    if is_copy(packed, target, len) {
+/// The copy has the modification time of `compressed`. An existing copy with a different time or
+/// length is assumed to be outdated and is replaced. If the copy cannot be written, for example
+/// because the folder is read-only, an existing copy is used if it has the same content. Its
+/// content is then compared each time the dataset is opened.
+pub(crate) fn decompress_file(compressed: &Path, target: &Path, len: u64, compression: Compression) -> Result<()> {
+    if is_copy(compressed, target, len) {
         return Ok(());
     }
-    let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
+    let named = |e: Error| if e.path().is_some() { e } else { e.at_path(compressed) };
     if len > MAX_COPY_BYTES {
         return Err(named(Error::in_source(format!(
             "the file claims to decompress to {len} bytes: expected at most {MAX_COPY_BYTES}"
         ))));
     }
-    let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
-    let is_locked = try_lock(&file, packed).map_err(named)?;
-    let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
+    let file = file::open(compressed).map_err(|e| Error::io(compressed, &e))?;
+    let is_locked = try_lock(&file, compressed).map_err(named)?;
+    let copied = write_copy(&file, compressed, target, len, compression, is_locked).map_err(named);
     // Unlock explicitly: a child process that was forked in the meantime shares the lock and would
     // keep it.
     let _ = file.unlock();
@@ -160,9 +160,16 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Co
 }
 
 /// Writes the copy. `is_locked` is true if this process holds the lock.
-fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression, is_locked: bool) -> Result<()> {
+fn write_copy(
+    file: &File,
+    compressed: &Path,
+    target: &Path,
+    len: u64,
+    compression: Compression,
+    is_locked: bool,
+) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
-    if is_copy(packed, target, len) {
+    if is_copy(compressed, target, len) {
         return Ok(());
     }
     if is_locked {
@@ -172,19 +179,19 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression
             target.file_name().is_some_and(|name| name == file_name)
         });
     }
-    tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
-    let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, out)| {
-        let written = write(file, (&partial, out), len, unpack);
-        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| write_error(target, &e)));
-        moved.inspect_err(|_| drop(fs::remove_file(&partial)))
+    tracing::info!("{}: decompressing this file to {len} bytes", compressed.display());
+    let result = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, out)| {
+        let written = write(file, (&partial, out), len, compression);
+        let result = written.and_then(|()| file::rename(&partial, target).map_err(|e| write_error(target, &e)));
+        result.inspect_err(|_| drop(fs::remove_file(&partial)))
     });
-    let Err(e) = moved else {
+    let Err(e) = result else {
         if !has_time_of(file, target) {
-            let (target, packed) = (target.display(), packed.display());
+            let (target, compressed) = (target.display(), compressed.display());
             tracing::warn!(
-                "{target}: this decompressed file does not have the modification time of {packed}, so {packed} is \
-                 decompressed each time the dataset is opened: use a file system that preserves modification times, \
-                 or move {packed} elsewhere"
+                "{target}: this decompressed file does not have the modification time of {compressed}, so \
+                 {compressed} is decompressed each time the dataset is opened: use a file system that preserves \
+                 modification times, or move {compressed} elsewhere"
             );
         }
         return Ok(());
@@ -192,7 +199,7 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression
     // An error with a path means that the copy could not be written. Any other error comes from
     // reading or decompressing the file, or from cancellation.
     if e.path().is_some() {
-        if has_equal_content(file, target, len, unpack) {
+        if has_equal_content(file, target, len, compression) {
             tracing::info!("{e}; using the existing file, which has the same content");
             return Ok(());
         }
@@ -201,20 +208,20 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression
     Err(e)
 }
 
-/// Returns whether `target` is a copy of `packed`, according to its length and modification time.
-/// If `packed` no longer exists (some libraries delete it after decompressing), only the length is
-/// compared.
-fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
+/// Returns whether `target` is a copy of `compressed`, according to its length and modification
+/// time. If `compressed` no longer exists (some libraries delete it after decompressing), only the
+/// length is compared.
+fn is_copy(compressed: &Path, target: &Path, len: u64) -> bool {
     let Ok(metadata) = fs::metadata(target) else { return false };
-    let has_same_time = || match fs::metadata(packed) {
-        Ok(packed) => packed.modified().ok() == metadata.modified().ok(),
+    let has_same_time = || match fs::metadata(compressed) {
+        Ok(compressed) => compressed.modified().ok() == metadata.modified().ok(),
         Err(e) => e.kind() == io::ErrorKind::NotFound,
     };
     metadata.is_file() && metadata.len() == len && has_same_time()
 }
 
-fn has_time_of(packed: &File, target: &Path) -> bool {
-    let times = [packed.metadata(), fs::metadata(target)]
+fn has_time_of(compressed: &File, target: &Path) -> bool {
+    let times = [compressed.metadata(), fs::metadata(target)]
         .map(|metadata| metadata.and_then(|metadata| metadata.modified()).ok());
     times[0] == times[1]
 }
@@ -239,24 +246,25 @@ fn try_lock(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns a clone of `packed`, rewound to the start. Does not open the file again, because on
+/// Returns a clone of `compressed`, rewound to the start. Does not open the file again, because on
 /// systems with mandatory locks, only the handle that holds the lock can read the file.
-fn from_start(packed: &File) -> io::Result<File> {
-    let mut packed = packed.try_clone()?;
-    packed.rewind()?;
-    Ok(packed)
+fn clone_rewound(compressed: &File) -> io::Result<File> {
+    let mut compressed = compressed.try_clone()?;
+    compressed.rewind()?;
+    Ok(compressed)
 }
 
-fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Compression) -> Result<()> {
-    let modified = packed.metadata().and_then(|metadata| metadata.modified());
+fn write(compressed: &File, (partial, file): (&Path, File), len: u64, compression: Compression) -> Result<()> {
+    let modified = compressed.metadata().and_then(|metadata| metadata.modified());
     let mut out =
         CancelableWriter { file: BufWriter::with_capacity(WRITE_BYTES, file), failed: None, is_canceled: false };
-    let unpacked = from_start(packed).and_then(|packed| unpack.decompress(packed, len, &mut out));
-    let unpacked = unpacked.and_then(|count| out.flush().map(|()| count));
+    let decompressed =
+        clone_rewound(compressed).and_then(|compressed| compression.decompress(compressed, len, &mut out));
+    let decompressed = decompressed.and_then(|count| out.flush().map(|()| count));
     if out.is_canceled {
         return Err(cancel::canceled_error());
     }
-    match (unpacked, out.failed) {
+    match (decompressed, out.failed) {
         (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(count), None) if count == len => {
             // Ignore errors. Some file systems silently drop the time anyway, so the caller checks
@@ -272,14 +280,14 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Compre
     }
 }
 
-fn has_equal_content(packed: &File, target: &Path, len: u64, unpack: Compression) -> bool {
+fn has_equal_content(compressed: &File, target: &Path, len: u64, compression: Compression) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|metadata| metadata.len() != len) {
         return false;
     }
     let mut comparison = ComparingWriter(BufReader::with_capacity(1 << 20, copy));
-    from_start(packed)
-        .and_then(|packed| unpack.decompress(packed, len, &mut comparison))
+    clone_rewound(compressed)
+        .and_then(|compressed| compression.decompress(compressed, len, &mut comparison))
         .is_ok_and(|count| count == len)
 }
 
@@ -372,35 +380,35 @@ mod tests {
     #[test]
     fn a_copy_of_a_different_version_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        let unpack = || decompress_file(&packed, &target, 3, Compression::Gzip).unwrap();
-        fs::write(&packed, gzip(b"one")).unwrap();
-        unpack();
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
+        let decompress = || decompress_file(&compressed, &target, 3, Compression::Gzip).unwrap();
+        fs::write(&compressed, gzip(b"one")).unwrap();
+        decompress();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
-        assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
+        assert_eq!(written, fs::metadata(&compressed).unwrap().modified().unwrap());
         // Simulate a new version with an older modification time, as archive tools restore it.
-        fs::write(&packed, gzip(b"two")).unwrap();
-        set_time(&packed, 1_000_000_000);
-        unpack();
+        fs::write(&compressed, gzip(b"two")).unwrap();
+        set_time(&compressed, 1_000_000_000);
+        decompress();
         assert_eq!(fs::read(&target).unwrap(), b"two");
         // Simulate a copy of the previous version that another library wrote later.
         fs::write(&target, b"one").unwrap();
-        unpack();
+        decompress();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        fs::remove_file(&packed).unwrap();
-        unpack();
+        fs::remove_file(&compressed).unwrap();
+        decompress();
     }
 
     #[test]
     fn a_read_only_folder_needs_an_equal_copy() {
         let folder = tempfile::tempdir().unwrap();
         // The name of the temporary file is too long, so the copy cannot be written.
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x".repeat(250)));
-        fs::write(&packed, gzip(b"one")).unwrap();
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x".repeat(250)));
+        fs::write(&compressed, gzip(b"one")).unwrap();
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
             fs::write(&target, copy).unwrap();
             set_time(&target, 2_000_000_000);
-            let result = decompress_file(&packed, &target, 3, Compression::Gzip);
+            let result = decompress_file(&compressed, &target, 3, Compression::Gzip);
             assert_eq!(result.is_ok(), used, "{copy:?}: {result:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = result {
@@ -412,9 +420,9 @@ mod tests {
     #[test]
     fn concurrent_threads_decompress_and_clean_up() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
-        fs::write(&packed, gzip(&content)).unwrap();
+        fs::write(&compressed, gzip(&content)).unwrap();
         let kept_files =
             ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
         let abandoned =
@@ -423,7 +431,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap();
+                    decompress_file(&compressed, &target, 1 << 20, Compression::Gzip).unwrap();
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
             }
@@ -436,44 +444,44 @@ mod tests {
     #[test]
     fn canceling_interrupts_waiting_and_decompressing() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
-        let unpack = || decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap_err();
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
+        fs::write(&compressed, gzip(&vec![7; 1 << 20])).unwrap();
+        let decompress = || decompress_file(&compressed, &target, 1 << 20, Compression::Gzip).unwrap_err();
         let check_canceled = |e: Error| {
-            assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
+            assert!(e.path() == Some(&*compressed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
         };
-        let other = File::open(&packed).unwrap();
+        let other = File::open(&compressed).unwrap();
         other.lock().unwrap();
         let started = Instant::now();
-        check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).run(unpack));
+        check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).run(decompress));
         other.unlock().unwrap();
         // The eleventh check is in the middle of the file.
         let checks = AtomicUsize::new(0);
-        check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).run(unpack));
-        decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap();
+        check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).run(decompress));
+        decompress_file(&compressed, &target, 1 << 20, Compression::Gzip).unwrap();
     }
 
     #[test]
     fn an_implausible_snappy_length_is_refused_early() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
-        fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
-        let e = decompress_file(&packed, &target, u64::from(u32::MAX), Compression::Snappy).unwrap_err();
+        let (compressed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
+        fs::write(&compressed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
+        let e = decompress_file(&compressed, &target, u64::from(u32::MAX), Compression::Snappy).unwrap_err();
         assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");
         let zeros = vec![0; 3 << 20];
-        fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
-        decompress_file(&packed, &target, 3 << 20, Compression::Snappy).unwrap();
+        fs::write(&compressed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
+        decompress_file(&compressed, &target, 3 << 20, Compression::Snappy).unwrap();
         assert!(fs::read(&target).unwrap() == zeros, "a maximally compressed block is accepted");
     }
 
     #[test]
     fn a_file_system_that_changes_file_times_is_detected() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        fs::write(&packed, gzip(b"one")).unwrap();
-        decompress_file(&packed, &target, 3, Compression::Gzip).unwrap();
-        let file = File::open(&packed).unwrap();
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
+        fs::write(&compressed, gzip(b"one")).unwrap();
+        decompress_file(&compressed, &target, 3, Compression::Gzip).unwrap();
+        let file = File::open(&compressed).unwrap();
         assert!(has_time_of(&file, &target));
         // Simulate a file system that rounds modification times.
         set_time(&target, 86_400);
@@ -509,17 +517,17 @@ mod tests {
     #[test]
     fn opening_waits_for_the_lock_of_another_process() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        fs::write(&packed, gzip(b"one")).unwrap();
-        let other = File::open(&packed).unwrap();
+        let (compressed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
+        fs::write(&compressed, gzip(b"one")).unwrap();
+        let other = File::open(&compressed).unwrap();
         other.lock().unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Compression::Gzip));
+            let waits = scope.spawn(|| decompress_file(&compressed, &target, 3, Compression::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
             // Write the copy, as another process would.
             fs::write(&target, b"two").unwrap();
-            let time = fs::metadata(&packed).unwrap().modified().unwrap();
+            let time = fs::metadata(&compressed).unwrap().modified().unwrap();
             File::options().write(true).open(&target).unwrap().set_modified(time).unwrap();
             other.unlock().unwrap();
             waits.join().unwrap().unwrap();

@@ -34,14 +34,14 @@ impl Piece {
     }
 }
 
-pub(super) struct InFlight {
+pub(super) struct InFlightRequest {
     pub(super) piece: u64,
     pub(super) weight: usize,
     pub(super) sent_at: Instant,
     pub(super) cancel: Canceler,
 }
 
-impl InFlight {
+impl InFlightRequest {
     /// Returns whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response
     /// may take longer than that.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn a_request_without_progress_is_lost() {
         let completion = ReadCompletion::new(|_| ());
-        let flight = InFlight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: completion.canceler() };
-        let limit = flight.sent_at + LOST_AFTER;
-        assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
+        let request = InFlightRequest { piece: 0, weight: 1, sent_at: Instant::now(), cancel: completion.canceler() };
+        let limit = request.sent_at + LOST_AFTER;
+        assert!(request.is_lost(limit) && !request.is_lost(limit - Duration::from_nanos(1)));
         completion.record_progress();
-        let progress = flight.cancel.progress();
-        assert!(!flight.is_lost(limit) && flight.is_lost(limit + progress));
+        let progress = request.cancel.progress();
+        assert!(!request.is_lost(limit) && request.is_lost(limit + progress));
     }
 }
