@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use warpfeed_sources::Object;
 
-use super::eviction::{Key, Owner};
+use super::eviction::{BlockKey, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 /// Length of the header up to the tag, in bytes.
@@ -36,7 +36,7 @@ pub(super) struct BlockRange<'a> {
 impl BlockRange<'_> {
     /// Returns a 128-bit FNV-1a hash of the range and of the object's URL, length, tag and server.
     /// The header contains all of these, so a hash collision causes only a cache miss.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> BlockKey {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.offset, self.len, u64::from(tag.is_some())];
         let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);

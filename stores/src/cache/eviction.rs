@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashMap};
 use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 
 /// Identifies a block by a hash of its object, version and range.
-pub(super) type Key = u128;
+pub(super) type BlockKey = u128;
 
 /// Number of epochs to search for a sample's next use. With n machines, a sample returns to the
 /// same machine after n epochs on average.
@@ -52,9 +52,9 @@ struct BlockEntry {
 #[derive(Debug, Clone, Copy)]
 enum Rank {
     /// Sequence number of the last use, for a block whose next use is not known.
-    Used(u64),
-    /// Next use, as a number of epochs. See [`Loader::time`].
-    Next(u64),
+    LastUse(u64),
+    /// Next use, as a number of epochs. See [`Loader::epoch_time`].
+    NextUse(u64),
 }
 
 struct Loader {
@@ -65,25 +65,25 @@ struct Loader {
 
 impl Loader {
     /// Converts a batch index to a number of epochs in fixed point, with 32 fractional bits.
-    fn time(&self, index: BatchIndex) -> u64 {
+    fn epoch_time(&self, index: BatchIndex) -> u64 {
         let batches = self.order.batch_count(index.epoch).max(1);
         let fraction = (u128::from(index.batch.min(batches)) << 32) / u128::from(batches);
         (index.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Returns the [`time`](Self::time) of the next use of `sample` at or after `from`. Returns
-    /// `u64::MAX` if the search finds no use within [`SEARCHED_EPOCHS`], and `None` if the order
-    /// cannot be inverted.
+    /// Returns the [`epoch_time`](Self::epoch_time) of the next use of `sample` at or after `from`.
+    /// Returns `u64::MAX` if the search finds no use within [`SEARCHED_EPOCHS`], and `None` if the
+    /// order cannot be inverted.
     fn next_use(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, SEARCHED_EPOCHS) {
-            NextUse::At(index) => Some(self.time(index)),
+            NextUse::At(index) => Some(self.epoch_time(index)),
             NextUse::Later => Some(u64::MAX),
             NextUse::Unknown => None,
         }
     }
 
     fn distance(&self, time: u64) -> u64 {
-        time.saturating_sub(self.time(self.position))
+        time.saturating_sub(self.epoch_time(self.position))
     }
 }
 
@@ -94,15 +94,15 @@ struct Dataset {
     /// Incremented whenever the ranks become outdated.
     generation: u64,
     /// Blocks with an unknown next use, ordered by their last use.
-    by_last_use: BTreeSet<(u64, Key)>,
+    by_last_use: BTreeSet<(u64, BlockKey)>,
     /// Blocks ordered by the time of their next use.
-    by_next_use: BTreeSet<(u64, Key)>,
+    by_next_use: BTreeSet<(u64, BlockKey)>,
     /// Queues of earlier generations, each ordered by its outdated ranks.
-    outdated: Vec<BTreeSet<(u64, Key)>>,
+    outdated: Vec<BTreeSet<(u64, BlockKey)>>,
 }
 
 impl Dataset {
-    fn outdate(&mut self) {
+    fn invalidate_ranks(&mut self) {
         self.generation += 1;
         let outdated = [std::mem::take(&mut self.by_last_use), std::mem::take(&mut self.by_next_use)];
         self.outdated.extend(outdated.into_iter().filter(|blocks| !blocks.is_empty()));
@@ -119,27 +119,34 @@ impl Dataset {
 /// Tracks the blocks of one cache tier, and chooses which to evict.
 pub(super) struct Index {
     /// Maximum total size of the blocks, in bytes.
-    limit: u64,
+    max_bytes: u64,
     bytes: u64,
-    entries: HashMap<Key, BlockEntry>,
+    entries: HashMap<BlockKey, BlockEntry>,
     datasets: HashMap<u64, Dataset>,
     use_count: u64,
     last_loader_id: u64,
 }
 
 impl Index {
-    pub(super) fn new(limit: u64) -> Self {
-        Index { limit, bytes: 0, entries: HashMap::new(), datasets: HashMap::new(), use_count: 0, last_loader_id: 0 }
+    pub(super) fn new(max_bytes: u64) -> Self {
+        Index {
+            max_bytes,
+            bytes: 0,
+            entries: HashMap::new(),
+            datasets: HashMap::new(),
+            use_count: 0,
+            last_loader_id: 0,
+        }
     }
 
-    pub(super) fn set_limit(&mut self, limit: u64) {
-        self.limit = limit;
+    pub(super) fn set_limit(&mut self, max_bytes: u64) {
+        self.max_bytes = max_bytes;
     }
 
     /// Returns the blocks to evict so that the remaining blocks are within the limit. Returns
     /// `None` if blocks must be evicted but not all are ranked yet; call again to continue.
-    pub(super) fn excess(&mut self) -> Option<Vec<Key>> {
-        let mut excess = self.bytes.saturating_sub(self.limit);
+    pub(super) fn select_excess_blocks(&mut self) -> Option<Vec<BlockKey>> {
+        let mut excess = self.bytes.saturating_sub(self.max_bytes);
         if excess > 0 && !self.update_ranks() {
             return None;
         }
@@ -155,11 +162,11 @@ impl Index {
         self.entries.len()
     }
 
-    pub(super) fn contains(&self, key: Key) -> bool {
+    pub(super) fn contains(&self, key: BlockKey) -> bool {
         self.entries.contains_key(&key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BlockKey, u64, Owner)> {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
@@ -169,14 +176,14 @@ impl Index {
         let loader = Loader { id, order, position: BatchIndex::default() };
         let dataset = self.datasets.entry(dataset).or_default();
         dataset.loaders.push(loader);
-        dataset.outdate();
+        dataset.invalidate_ranks();
         id
     }
 
     pub(super) fn remove_loader(&mut self, dataset: u64, id: u64) {
         if let Some(dataset) = self.datasets.get_mut(&dataset) {
             dataset.loaders.retain(|loader| loader.id != id);
-            dataset.outdate();
+            dataset.invalidate_ranks();
         }
     }
 
@@ -188,7 +195,7 @@ impl Index {
         let is_step_back = now < loader.position;
         loader.position = now;
         if is_step_back {
-            dataset.outdate();
+            dataset.invalidate_ranks();
         }
     }
 
@@ -198,7 +205,7 @@ impl Index {
         let mut passed_keys = Vec::new();
         for dataset in self.datasets.values() {
             let Some(loader) = dataset.loaders.last() else { continue };
-            let now = loader.time(loader.position);
+            let now = loader.epoch_time(loader.position);
             // Any further blocks with a passed next use have distance 0, so they are evicted last.
             passed_keys.extend(
                 dataset
@@ -224,14 +231,14 @@ impl Index {
         self.datasets.values().all(|dataset| dataset.outdated.is_empty())
     }
 
-    fn rank(&mut self, key: Key) {
+    fn rank(&mut self, key: BlockKey) {
         let Some(mut entry) = self.remove_entry(key) else { return };
         let loader = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.loaders.last());
         let next = loader.and_then(|loader| loader.next_use(entry.owner.sample, loader.position));
         entry.rank = match (next, entry.rank) {
-            (Some(next), _) => Rank::Next(next),
-            (None, Rank::Used(used)) => Rank::Used(used),
-            (None, Rank::Next(_)) => Rank::Used(self.tick()),
+            (Some(next), _) => Rank::NextUse(next),
+            (None, Rank::LastUse(used)) => Rank::LastUse(used),
+            (None, Rank::NextUse(_)) => Rank::LastUse(self.tick()),
         };
         self.insert_entry(key, entry);
     }
@@ -241,38 +248,38 @@ impl Index {
         self.use_count
     }
 
-    fn insert_entry(&mut self, key: Key, mut entry: BlockEntry) {
+    fn insert_entry(&mut self, key: BlockKey, mut entry: BlockEntry) {
         let dataset = self.datasets.entry(entry.owner.dataset).or_default();
         entry.generation = dataset.generation;
         match entry.rank {
-            Rank::Used(used) => dataset.by_last_use.insert((used, key)),
-            Rank::Next(next) => dataset.by_next_use.insert((next, key)),
+            Rank::LastUse(used) => dataset.by_last_use.insert((used, key)),
+            Rank::NextUse(next) => dataset.by_next_use.insert((next, key)),
         };
         self.bytes += entry.bytes;
         self.entries.insert(key, entry);
     }
 
-    fn remove_entry(&mut self, key: Key) -> Option<BlockEntry> {
+    fn remove_entry(&mut self, key: BlockKey) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
         let dataset = self.datasets.get_mut(&entry.owner.dataset).expect("a dataset exists while it has blocks");
         match entry.rank {
-            Rank::Used(rank) | Rank::Next(rank) if entry.generation != dataset.generation => {
+            Rank::LastUse(rank) | Rank::NextUse(rank) if entry.generation != dataset.generation => {
                 let _ = dataset.outdated.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
                 dataset.outdated.retain(|blocks| !blocks.is_empty());
             }
-            Rank::Used(used) => _ = dataset.by_last_use.remove(&(used, key)),
-            Rank::Next(next) => _ = dataset.by_next_use.remove(&(next, key)),
+            Rank::LastUse(used) => _ = dataset.by_last_use.remove(&(used, key)),
+            Rank::NextUse(next) => _ = dataset.by_next_use.remove(&(next, key)),
         }
         Some(entry)
     }
 
-    pub(super) fn mark_used(&mut self, key: Key) {
-        if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
+    pub(super) fn mark_used(&mut self, key: BlockKey) {
+        if let Some(BlockEntry { rank: Rank::LastUse(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.remove_entry(key)
         {
             let (is_outdated, rank) =
-                (self.datasets[&entry.owner.dataset].generation != entry.generation, Rank::Used(self.tick()));
+                (self.datasets[&entry.owner.dataset].generation != entry.generation, Rank::LastUse(self.tick()));
             self.insert_entry(key, BlockEntry { rank, ..entry });
             if is_outdated {
                 self.rank(key);
@@ -281,14 +288,14 @@ impl Index {
     }
 
     /// Adds a block without checking the limit.
-    pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
+    pub(super) fn add(&mut self, key: BlockKey, bytes: u64, owner: Owner) {
         self.remove_entry(key);
-        let rank = Rank::Used(self.tick());
+        let rank = Rank::LastUse(self.tick());
         self.insert_entry(key, BlockEntry { bytes, owner, rank, generation: 0 });
         self.rank(key);
     }
 
-    pub(super) fn remove(&mut self, key: Key) {
+    pub(super) fn remove(&mut self, key: BlockKey) {
         self.remove_entry(key);
     }
 
@@ -297,11 +304,16 @@ impl Index {
     /// blocks must be evicted but not all are ranked yet. The search for the new block's next use
     /// starts at `earliest_use`, or at the loader's position if `earliest_use` is `None`. Changes
     /// nothing but ranks. The caller must remove the returned blocks and add the new one.
-    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, earliest_use: Option<BatchIndex>) -> Option<Vec<Key>> {
-        if bytes > self.limit {
+    pub(super) fn plan_admission(
+        &mut self,
+        bytes: u64,
+        owner: Owner,
+        earliest_use: Option<BatchIndex>,
+    ) -> Option<Vec<BlockKey>> {
+        if bytes > self.max_bytes {
             return None;
         }
-        let mut excess = (self.bytes + bytes).saturating_sub(self.limit);
+        let mut excess = (self.bytes + bytes).saturating_sub(self.max_bytes);
         if excess == 0 {
             return Some(Vec::new());
         }
@@ -332,7 +344,7 @@ impl Index {
     /// unknown next use come first, starting with the least recently used one. The blocks with a
     /// known next use follow, starting with the most distant use. Blocks with outdated ranks are
     /// omitted.
-    fn eviction_order(&self) -> impl Iterator<Item = (Key, Option<u64>)> {
+    fn eviction_order(&self) -> impl Iterator<Item = (BlockKey, Option<u64>)> {
         let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .datasets
@@ -346,7 +358,7 @@ impl Index {
                 return Some((key, None));
             }
             let last = |(loader, queue): &mut (&Loader, std::iter::Peekable<_>)| {
-                let &&(next_time, key): &&(u64, Key) = queue.peek()?;
+                let &&(next_time, key): &&(u64, BlockKey) = queue.peek()?;
                 Some((if next_time == u64::MAX { u64::MAX } else { loader.distance(next_time) }, key))
             };
             let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
@@ -383,9 +395,9 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Returns the hits of an index with `limit` blocks, and of the optimal policy, in the epochs
-    /// `from..epochs`.
-    fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
+    /// Returns the hits of an index with `max_bytes` blocks, and of the optimal policy, in the
+    /// epochs `from..epochs`.
+    fn hits(order: &Lookahead, max_bytes: usize, from: u64, epochs: u64) -> (u64, u64) {
         let batches: Vec<(BatchIndex, Vec<u64>)> =
             order.batches_from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
@@ -395,20 +407,20 @@ mod tests {
         for (i, (_, sample)) in reads.iter().enumerate().rev() {
             next[i] = last.insert(*sample, i).unwrap_or(usize::MAX);
         }
-        let mut index = Index::new(limit as u64);
+        let mut index = Index::new(max_bytes as u64);
         let id = index.add_loader(7, order.clone());
         let (mut best, mut queue) = (HashMap::<u64, usize>::new(), BTreeSet::new());
         let (mut hits, mut optimum) = (0, 0);
         for (i, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < epochs) {
             index.set_position(7, id, batch);
             let counts = u64::from(batch.epoch >= from);
-            if index.contains(Key::from(sample)) {
+            if index.contains(BlockKey::from(sample)) {
                 hits += counts;
             } else {
                 let owner = Owner { dataset: 7, sample };
-                if let Some(evicted) = index.admit(1, owner, Some(order.next_batch(batch))) {
+                if let Some(evicted) = index.plan_admission(1, owner, Some(order.next_batch(batch))) {
                     evicted.into_iter().for_each(|key| index.remove(key));
-                    index.add(Key::from(sample), 1, owner);
+                    index.add(BlockKey::from(sample), 1, owner);
                 }
             }
             if let Some(old) = best.insert(sample, next[i]) {
@@ -416,11 +428,11 @@ mod tests {
                 queue.remove(&(old, sample));
             }
             queue.insert((next[i], sample));
-            if queue.len() > limit {
+            if queue.len() > max_bytes {
                 let (_, farthest) = queue.pop_last().unwrap();
                 best.remove(&farthest);
             }
-            assert!(index.len() <= limit);
+            assert!(index.len() <= max_bytes);
         }
         (hits, optimum)
     }
@@ -430,15 +442,15 @@ mod tests {
         for (nodes, len) in [(1, 600), (8, 1600)] {
             let (order, _) = order(len, 3, 0, nodes, 10);
             let (from, epochs) = (4 * nodes, 4 * nodes + 24);
-            for limit in [len / 20, len / 3] {
-                let (hits, optimum) = hits(&order, limit as usize, from, epochs);
+            for max_bytes in [len / 20, len / 3] {
+                let (hits, optimum) = hits(&order, max_bytes as usize, from, epochs);
                 let reads = (epochs - from) * len / nodes;
                 let (hits, optimum) = (hits as f64 / reads as f64, optimum as f64 / reads as f64);
                 assert!(
                     (hits - optimum).abs() < 0.01,
-                    "{nodes} nodes, {limit} of {len}: {hits:.3}, optimum {optimum:.3}"
+                    "{nodes} nodes, {max_bytes} of {len}: {hits:.3}, optimum {optimum:.3}"
                 );
-                assert!(hits > limit as f64 / len as f64 - 0.01);
+                assert!(hits > max_bytes as f64 / len as f64 - 0.01);
             }
         }
     }
@@ -448,16 +460,16 @@ mod tests {
         let mut index = Index::new(30);
         let owner = Owner::default();
         for key in 0..3 {
-            assert_eq!(index.admit(10, owner, None), Some(vec![]));
+            assert_eq!(index.plan_admission(10, owner, None), Some(vec![]));
             index.add(key, 10, owner);
         }
         index.mark_used(0);
-        assert_eq!(index.admit(10, owner, None), Some(vec![1]));
-        assert_eq!(index.admit(11, owner, None), Some(vec![1, 2]));
-        assert_eq!(index.admit(30, owner, None), Some(vec![1, 2, 0]));
-        assert_eq!(index.admit(31, owner, None), None, "the block is larger than the cache");
+        assert_eq!(index.plan_admission(10, owner, None), Some(vec![1]));
+        assert_eq!(index.plan_admission(11, owner, None), Some(vec![1, 2]));
+        assert_eq!(index.plan_admission(30, owner, None), Some(vec![1, 2, 0]));
+        assert_eq!(index.plan_admission(31, owner, None), None, "the block is larger than the cache");
         index.remove(1);
-        assert_eq!(index.admit(10, owner, None), Some(vec![]));
+        assert_eq!(index.plan_admission(10, owner, None), Some(vec![]));
         assert_eq!(index.iter().count(), 2);
     }
 
@@ -465,19 +477,19 @@ mod tests {
     fn a_lowered_limit_evicts_the_most_distant_next_uses() {
         let (len, kept) = (2_000, 500);
         let (loader, order) = order(len, 3, 0, 1, 1);
-        let key = |position: u64| Key::from(order.index(0, position));
+        let key = |position: u64| BlockKey::from(order.index(0, position));
         let mut index = Index::new(len);
-        let without_order = Key::MAX;
+        let without_order = BlockKey::MAX;
         for position in 0..len - 1 {
             index.add(key(position), 1, Owner { dataset: 7, sample: order.index(0, position) });
         }
         index.add(without_order, 1, Owner::default());
         index.add_loader(7, loader);
-        assert_eq!(index.excess(), Some(vec![]), "no block must be evicted");
+        assert_eq!(index.select_excess_blocks(), Some(vec![]), "no block must be evicted");
         index.set_limit(kept);
         let mut steps = 1;
         let evicted = loop {
-            match index.excess() {
+            match index.select_excess_blocks() {
                 Some(evicted) => break evicted,
                 None => steps += 1,
             }
@@ -502,22 +514,22 @@ mod tests {
         let order = |position| Shuffled::new(100, 1).index(0, position);
         let soon = Owner { dataset: 7, sample: order(20) };
         let late = Owner { dataset: 7, sample: order(80) };
-        assert_eq!(index.admit(1, soon, None), Some(vec![1]));
+        assert_eq!(index.plan_admission(1, soon, None), Some(vec![1]));
         index.remove(1);
         index.add(3, 1, late);
         assert_eq!(
-            index.admit(1, soon, None),
+            index.plan_admission(1, soon, None),
             Some(vec![3]),
             "its next use is 0.8 epochs ahead, the other block's 0.5"
         );
         index.remove(3);
         index.add(3, 1, soon);
-        assert_eq!(index.admit(1, late, None), None, "its next use is after those of both blocks");
+        assert_eq!(index.plan_admission(1, late, None), None, "its next use is after those of both blocks");
         index.set_position(7, loaders.0, BatchIndex { epoch: 0, batch: 21 });
         let again = Owner { dataset: 7, sample: order(60) };
-        assert_eq!(index.admit(1, again, None), Some(vec![3]), "the next use of block 3 has passed");
+        assert_eq!(index.plan_admission(1, again, None), Some(vec![3]), "the next use of block 3 has passed");
         index.remove_loader(6, loaders.1);
-        assert_eq!(index.admit(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
+        assert_eq!(index.plan_admission(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
     }
 
     #[test]
@@ -533,18 +545,18 @@ mod tests {
         let loader = Lookahead::new(0, move |_| len, samples).with_next(next);
         // An earlier run has left the second half of the epoch in the cache.
         let half = len / 2;
-        let key = |position: u64| Key::from(order.index(0, position));
+        let key = |position: u64| BlockKey::from(order.index(0, position));
         let mut index = Index::new(half);
         for position in half..len {
             index.add(key(position), 1, Owner { dataset: 7, sample: order.index(0, position) });
         }
         let id = index.add_loader(7, loader.clone());
         let first = Owner { dataset: 7, sample: order.index(0, 0) };
-        let rank_all = |index: &mut Index, expected: Option<Vec<Key>>| {
+        let rank_all = |index: &mut Index, expected: Option<Vec<BlockKey>>| {
             let mut steps = 0;
             loop {
                 let before = searched.load(Ordering::Relaxed);
-                let admitted = index.admit(1, first, None);
+                let admitted = index.plan_admission(1, first, None);
                 let count = searched.load(Ordering::Relaxed) - before;
                 // Ranking a block takes at most two searches, in this epoch and in the next.
                 assert!(count <= 2 * (MAX_RANKED_BLOCKS + 1), "{count} searches in one step");
@@ -565,7 +577,7 @@ mod tests {
         index.mark_used(key(half));
         index.remove(key(half + 1));
         assert_eq!(index.len() as u64, half - 1);
-        assert_eq!(index.admit(1, first, None), Some(vec![]), "no block must be evicted");
+        assert_eq!(index.plan_admission(1, first, None), Some(vec![]), "no block must be evicted");
         index.add(key(0), 1, first);
         index.add_loader(7, loader);
         rank_all(&mut index, Some(vec![key(len - 1)]));

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use warpfeed_sources::{Error, Result};
 
 use super::block::Header;
-use super::eviction::{Index, Key, Owner};
+use super::eviction::{BlockKey, Index, Owner};
 
 const MARKER: &str = "warpfeed-cache";
 const MARKER_TEXT: &str =
@@ -49,7 +49,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
 /// The blocks in a folder, with their headers and their sizes on disk in bytes.
-pub(super) type Blocks = Vec<(Key, Header, u64)>;
+pub(super) type Blocks = Vec<(BlockKey, Header, u64)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
@@ -180,7 +180,7 @@ impl Folder {
         }
     }
 
-    pub(super) fn block_path(&self, key: Key) -> PathBuf {
+    pub(super) fn block_path(&self, key: BlockKey) -> PathBuf {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
@@ -189,7 +189,7 @@ impl Folder {
         self.path.join(PARTIAL).join(unique_name())
     }
 
-    pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
+    pub(super) fn publish(&self, partial: &Path, key: BlockKey) -> io::Result<()> {
         let target = self.block_path(key);
         match fs::rename(partial, &target) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -232,7 +232,7 @@ impl Folder {
             }
             for path in entries(&subfolder)? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block_path(key) == path);
+                let key = BlockKey::from_str_radix(&name, 16).ok().filter(|&key| self.block_path(key) == path);
                 let header = match File::open(&path) {
                     Ok(mut file) if key.is_some() => Header::read(&mut file)?,
                     // Another process has removed the file since the folder was listed.
@@ -310,8 +310,8 @@ fn unique_name() -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
-    Add(Key, u64, Owner),
-    Remove(Key),
+    Add(BlockKey, u64, Owner),
+    Remove(BlockKey),
 }
 
 impl Record {
@@ -334,7 +334,7 @@ impl Record {
     fn decode(record: &[u8]) -> Option<Self> {
         let word = |offset: usize| u32::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
         let long = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
-        let key = Key::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
+        let key = BlockKey::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
         match (crc32fast::hash(&record[4..]) == word(0), word(4)) {
             (true, 1) => Some(Record::Add(key, long(24), Owner { dataset: long(32), sample: long(40) })),
             (true, 2) => Some(Record::Remove(key)),
@@ -351,7 +351,7 @@ pub(super) struct Journal {
 }
 
 /// Blocks of a journal, with their sizes in bytes and their owners.
-type BlockMap = HashMap<Key, (u64, Owner)>;
+type BlockMap = HashMap<BlockKey, (u64, Owner)>;
 
 /// Changes in the journal since a process last read it.
 pub(super) enum JournalUpdate {
@@ -446,7 +446,7 @@ impl Journal {
 
     /// Returns the keys of all blocks that the journal lists as added, including blocks that it
     /// lists as removed later. Ignores damaged records.
-    pub(super) fn added_keys(folder: &Folder) -> io::Result<HashSet<Key>> {
+    pub(super) fn added_keys(folder: &Folder) -> io::Result<HashSet<BlockKey>> {
         let bytes = none_if_missing(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD_LEN>().0.iter();
         let added_keys = records.filter_map(|record| match Record::decode(record)? {

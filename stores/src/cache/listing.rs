@@ -236,7 +236,7 @@ fn lock(path: &Path) -> Result<Option<File>> {
     }
 }
 
-pub(super) fn forget(folder: &Folder, prefix: &str) {
+pub(super) fn remove_listing(folder: &Folder, prefix: &str) {
     match fs::remove_file(path_for(folder, prefix, LISTING)) {
         Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("cannot remove the listing of {prefix}: {e}"),
         _ => {}

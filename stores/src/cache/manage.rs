@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use warpfeed_sources::{Error, Result};
 
 use super::block::{Header, has_magic};
-use super::eviction::Key;
+use super::eviction::BlockKey;
 use super::files;
 use super::folder::{Blocks, Folder, Journal};
 use super::listing::{self, Listing};
@@ -103,7 +103,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     // with the magic number of a block.
     let added_keys = Journal::added_keys(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     let damaged_key = |path: &PathBuf| {
-        let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
+        let key = BlockKey::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         (folder.block_path(key) == *path && (added_keys.contains(&key) || has_magic(path))).then_some(key)
     };
     let without_header: Vec<_> = contents.others.iter().filter_map(damaged_key).collect();
@@ -164,7 +164,7 @@ fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
+fn drop_blocks(folder: &Folder, keys: &[BlockKey]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());
     }

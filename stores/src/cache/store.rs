@@ -29,7 +29,7 @@ impl CachedStore {
         if result.as_ref().is_err_and(is_lasting) {
             let mut cached_prefixes = cached_prefixes.lock().unwrap_or_else(PoisonError::into_inner);
             for prefix in cached_prefixes.extract_if(.., |prefix| url.starts_with(&**prefix)) {
-                cache.0.forget(&prefix);
+                cache.0.remove_listing(&prefix);
             }
         }
         result
@@ -97,12 +97,12 @@ impl Store for CachedStore {
     }
 
     fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
-        self.cache.0.forget_above(url);
+        self.cache.0.remove_listings_above(url);
         self.store.create(url)
     }
 
     fn remove(&self, url: &str) -> Result<()> {
-        self.cache.0.forget_above(url);
+        self.cache.0.remove_listings_above(url);
         self.store.remove(url)
     }
 

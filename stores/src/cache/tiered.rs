@@ -16,7 +16,7 @@ use warpfeed_sources::{BatchIndex, Lookahead, Object, ReadParts, Store, Tier};
 use warpfeed_sources::{Error, Result};
 
 use super::block::{self, BlockRange};
-use super::eviction::{Index, Key, Owner};
+use super::eviction::{BlockKey, Index, Owner};
 use super::folder::{Folder, Journal, Record};
 use super::{CacheStats, files, listing};
 use crate::store::has_strong_tag;
@@ -46,7 +46,7 @@ const MAX_EVICTIONS: usize = 256;
 
 struct MemoryTier {
     index: Index,
-    blocks: HashMap<Key, Block>,
+    blocks: HashMap<BlockKey, Block>,
     /// Maps the id of each loader to its id in the index.
     loader_ids: HashMap<u64, u64>,
 }
@@ -54,7 +54,7 @@ struct MemoryTier {
 struct DiskTier {
     index: Index,
     /// Blocks that the journal lists but that have no file.
-    missing: HashSet<Key>,
+    missing: HashSet<BlockKey>,
     loader_ids: HashMap<u64, u64>,
 }
 
@@ -78,10 +78,10 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache in the folder at `path`. Limits the folder to `disk` bytes, and the blocks
-    /// in memory to `memory` bytes. An I/O error, for example in a read-only folder, causes only a
-    /// warning.
-    pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
+    /// Opens the cache in the folder at `path`. Limits the folder to `max_disk_bytes` bytes, and
+    /// the blocks in memory to `max_memory_bytes` bytes. An I/O error, for example in a read-only
+    /// folder, causes only a warning.
+    pub(super) fn open(path: &Path, max_disk_bytes: u64, max_memory_bytes: u64) -> Result<Self> {
         let (folder, is_writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
             Err(e) => {
@@ -91,8 +91,8 @@ impl TieredCache {
                 (folder, false)
             }
         };
-        let cache = Self::new(folder, is_writable, disk, memory);
-        cache.with_lock(|_, _, _| Ok(()));
+        let cache = Self::new(folder, is_writable, max_disk_bytes, max_memory_bytes);
+        cache.with_locked_folder(|_, _, _| Ok(()));
         Ok(cache)
     }
 
@@ -100,18 +100,22 @@ impl TieredCache {
         Self::new(None, false, 0, bytes)
     }
 
-    fn new(folder: Option<Folder>, is_writable: bool, disk: u64, memory: u64) -> Self {
+    fn new(folder: Option<Folder>, is_writable: bool, max_disk_bytes: u64, max_memory_bytes: u64) -> Self {
         TieredCache {
             folder,
-            max_disk_bytes: disk,
+            max_disk_bytes,
             is_writable: AtomicBool::new(is_writable),
             memory: Mutex::new(MemoryTier {
-                index: Index::new(memory),
+                index: Index::new(max_memory_bytes),
                 blocks: HashMap::new(),
                 loader_ids: HashMap::new(),
             }),
             journal: Mutex::default(),
-            disk: Mutex::new(DiskTier { index: Index::new(disk), missing: HashSet::new(), loader_ids: HashMap::new() }),
+            disk: Mutex::new(DiskTier {
+                index: Index::new(max_disk_bytes),
+                missing: HashSet::new(),
+                loader_ids: HashMap::new(),
+            }),
             last_loader_id: AtomicU64::new(0),
             process_id: std::process::id(),
             counts: Counters::default(),
@@ -143,7 +147,7 @@ impl TieredCache {
     /// can add or remove blocks. Skips `change` if the folder is not writable, or if another
     /// process holds the lock for too long. After an error, the cache no longer writes to the
     /// folder.
-    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<DiskTier>) -> io::Result<()>) {
+    fn with_locked_folder(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<DiskTier>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let result = folder.lock().and_then(|lock| {
@@ -218,7 +222,7 @@ impl TieredCache {
         !unknown || folder.block_path(key).exists()
     }
 
-    fn get_in_memory(&self, key: Key, range: BlockRange<'_>, out: &mut [u8]) -> bool {
+    fn get_in_memory(&self, key: BlockKey, range: BlockRange<'_>, out: &mut [u8]) -> bool {
         let mut memory = self.memory();
         let Some(block) = memory.blocks.get(&key) else { return false };
         if block.object != *range.object || block.offset != range.offset || block.bytes.len() != out.len() {
@@ -229,7 +233,7 @@ impl TieredCache {
         true
     }
 
-    fn get_in_folder(&self, key: Key, range: BlockRange<'_>, out: &mut [u8]) -> bool {
+    fn get_in_folder(&self, key: BlockKey, range: BlockRange<'_>, out: &mut [u8]) -> bool {
         let Some(folder) = &self.folder else { return false };
         match File::open(folder.block_path(key)).and_then(|mut file| block::read(&mut file, range, out)) {
             Ok(true) => {
@@ -253,7 +257,7 @@ impl TieredCache {
             }
         }
         self.counts.damaged.fetch_add(1, Relaxed);
-        self.with_lock(|folder, journal, disk| {
+        self.with_locked_folder(|folder, journal, disk| {
             remove(folder, key)?;
             let records = [Record::Remove(key)];
             journal.append(folder, &records)?;
@@ -286,7 +290,7 @@ impl TieredCache {
         if memory.blocks.contains_key(&key) {
             return;
         }
-        let Some(evicted) = memory.index.admit(range.len, owner, earliest_use) else {
+        let Some(evicted) = memory.index.plan_admission(range.len, owner, earliest_use) else {
             drop(memory);
             self.write(range, bytes, owner, earliest_use);
             return;
@@ -315,7 +319,9 @@ impl TieredCache {
         {
             let mut disk = self.disk();
             let is_missing = disk.missing.contains(&key);
-            if !is_missing && (disk.index.contains(key) || disk.index.admit(size, owner, earliest_use).is_none()) {
+            if !is_missing
+                && (disk.index.contains(key) || disk.index.plan_admission(size, owner, earliest_use).is_none())
+            {
                 return;
             }
         }
@@ -327,14 +333,15 @@ impl TieredCache {
             self.stop_writing(&folder.path, &e);
             return;
         }
-        self.with_lock(|folder, journal, disk| {
+        self.with_locked_folder(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
             let evicted_keys = {
                 let DiskTier { index, missing, .. } = &mut *lock();
                 if missing.remove(&key) && index.contains(key) {
                     None
                 } else {
-                    let Some(evicted_keys) = index.admit(size, owner, earliest_use).filter(|_| !index.contains(key))
+                    let Some(evicted_keys) =
+                        index.plan_admission(size, owner, earliest_use).filter(|_| !index.contains(key))
                     else {
                         return Ok(());
                     };
@@ -395,11 +402,11 @@ impl TieredCache {
 
     /// Evicts blocks until the whole files and the remaining blocks are within the limit.
     fn shrink(&self) {
-        self.with_lock(|folder, journal, disk| {
+        self.with_locked_folder(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
             // Reads need the index, so its mutex is released after each step.
             let evicted_keys = loop {
-                if let Some(evicted_keys) = lock().index.excess() {
+                if let Some(evicted_keys) = lock().index.select_excess_blocks() {
                     break evicted_keys;
                 }
             };
@@ -411,13 +418,13 @@ impl TieredCache {
         });
     }
 
-    pub(super) fn forget(&self, prefix: &str) {
-        self.folder.iter().for_each(|folder| listing::forget(folder, prefix));
+    pub(super) fn remove_listing(&self, prefix: &str) {
+        self.folder.iter().for_each(|folder| listing::remove_listing(folder, prefix));
     }
 
-    pub(super) fn forget_above(&self, url: &str) {
+    pub(super) fn remove_listings_above(&self, url: &str) {
         let start = url.find("://").map_or(0, |end| end + 3);
-        url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
+        url[start..].match_indices('/').for_each(|(offset, _)| self.remove_listing(&url[..=start + offset]));
     }
 
     pub(super) fn add_loader(&self, dataset: u64, order: &Lookahead) -> u64 {
@@ -469,7 +476,7 @@ impl TieredCache {
     }
 }
 
-pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
+pub(super) fn remove(folder: &Folder, key: BlockKey) -> io::Result<()> {
     match fs::remove_file(folder.block_path(key)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
