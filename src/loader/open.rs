@@ -11,7 +11,7 @@ use super::cores::DecodedOnGpu;
 use super::fields::check_images;
 use super::images::ImageOptions;
 use super::memory::{MemoryBound, MemoryDemand, host_memory, max_slots_bytes};
-use super::sampling::{Buckets, Sampling};
+use super::sampling::{Buckets, OpenOrder, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, FreeSlot, HostBatch, Role, Schemas};
 use crate::decode::DecodedCache;
@@ -242,7 +242,7 @@ impl CheckedLoader {
         }
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let batch_rule = (self.global_batch, *last_batch);
-        let (order, live_order, batched_order) =
+        let OpenOrder { order, live_order, batched_order } =
             sampling.clone().open_order(&*source, mixture, *seed, batch_rule, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         let schedule = schedule.with_live_order(live_order).with_batched_order(batched_order);

@@ -30,10 +30,14 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order of the samples, in up to three forms. The second element is `Some` if the program may
-/// change the order during the run. The third element is `Some` if the order determines the batch
-/// boundaries.
-type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn BatchedOrder>>);
+/// The order of the samples, in up to three forms.
+pub(super) struct OpenOrder {
+    pub(super) order: Arc<dyn Sampler>,
+    /// `Some` if the program may change the order during the run.
+    pub(super) live_order: Option<Arc<LiveOrder>>,
+    /// `Some` if the order determines the batch boundaries.
+    pub(super) batched_order: Option<Arc<dyn BatchedOrder>>,
+}
 
 #[derive(Clone)]
 pub(super) enum Buckets {
@@ -116,19 +120,20 @@ impl Sampling {
         }
     }
 
-    /// Checks the options, and returns the order of the samples. `batch` is the global batch size.
+    /// Checks the options, and returns the order of the samples. `global_batch` is the global batch
+    /// size.
     pub(super) fn open_order(
         mut self,
         source: &dyn Source,
         mixture: Option<Proportions>,
         seed: u64,
-        (batch, last): (u64, LastBatch),
+        (global_batch, last_batch): (u64, LastBatch),
         workers: usize,
         retries: usize,
     ) -> Result<OpenOrder> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
-        self.check_budget(last)?;
+        self.check_budget(last_batch)?;
         if mixture.is_none() && self.mixture.is_some() {
             return Err(Error::config("mixture_options: expected a mixture, but this loader has one dataset"));
         }
@@ -140,9 +145,11 @@ impl Sampling {
         if self.repeat == Some(0) {
             return Err(Error::config("repeat(0): expected at least 1"));
         }
-        let clock = Clock { batch_size: batch, last_batch: last, passes: self.repeat.unwrap_or(1) };
+        let clock = Clock { batch_size: global_batch, last_batch, passes: self.repeat.unwrap_or(1) };
         let updatable_order = match &mixture {
-            Some(parts) => Some((UpdateKind::Proportions, self.mixture_order(parts, seed, clock, &labels)?)),
+            Some(proportions) => {
+                Some((UpdateKind::Proportions, self.mixture_order(proportions, seed, clock, &labels)?))
+            }
             None => self.weighted_order(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
         };
         if let Some((kind, order)) = updatable_order {
@@ -152,17 +159,18 @@ impl Sampling {
             };
             let live_order = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
             let batched_order = live_order.batched_order();
-            return Ok((live_order.clone(), Some(live_order), batched_order));
+            return Ok(OpenOrder { order: live_order.clone(), live_order: Some(live_order), batched_order });
         }
         if let Some(buckets) = &self.buckets {
-            let (order, buckets) = self.bucketed_order(buckets, seed, (batch, last))?;
-            return Ok((order, None, buckets.batched_order()));
+            let (order, buckets) = self.bucketed_order(buckets, seed, (global_batch, last_batch))?;
+            return Ok(OpenOrder { order, live_order: None, batched_order: buckets.batched_order() });
         }
         let order = self.order_within(0..samples, seed, &labels)?;
-        Ok(match self.repeat {
-            Some(passes) => (Arc::new(Repeat::new(passes, order)), None, None),
-            None => (order, None, None),
-        })
+        let order: Arc<dyn Sampler> = match self.repeat {
+            Some(passes) => Arc::new(Repeat::new(passes, order)),
+            None => order,
+        };
+        Ok(OpenOrder { order, live_order: None, batched_order: None })
     }
 
     fn check(&self, samples: u64, is_mixture: bool) -> Result<()> {
@@ -232,8 +240,8 @@ impl Sampling {
         values.check()
     }
 
-    fn check_budget(&self, last: LastBatch) -> Result<()> {
-        if last == LastBatch::Pad && self.buckets.as_ref().is_some_and(|buckets| !buckets.sizes().is_empty()) {
+    fn check_budget(&self, last_batch: LastBatch) -> Result<()> {
+        if last_batch == LastBatch::Pad && self.buckets.as_ref().is_some_and(|buckets| !buckets.sizes().is_empty()) {
             return Err(Error::config(
                 "size_buckets and last_batch(Pad): a batch contains images of one size, so its last samples cannot be \
                  replaced by others: use LastBatch::Keep or LastBatch::Drop",
@@ -245,7 +253,7 @@ impl Sampling {
                 "budget({budget}): the number of samples in a batch depends on their bucket: set buckets as well"
             )));
         }
-        if last == LastBatch::Pad {
+        if last_batch == LastBatch::Pad {
             return Err(Error::config(format!(
                 "budget({budget}) and last_batch(Pad): batches of the same number of samples would exceed the budget: use \
                  LastBatch::Keep or LastBatch::Drop"
@@ -256,23 +264,23 @@ impl Sampling {
 
     fn mixture_order(
         &self,
-        parts: &Proportions,
+        proportions: &Proportions,
         seed: u64,
         clock: Clock,
         labels: &LabelReader<'_>,
     ) -> Result<Arc<dyn UpdatableOrder>> {
         let options = self.mixture.clone().unwrap_or_default();
-        let mut orders = Vec::with_capacity(parts.len());
+        let mut orders = Vec::with_capacity(proportions.len());
         let mut first = 0;
-        for (part_index, &(samples, proportion)) in parts.iter().enumerate() {
+        for (source_index, &(samples, proportion)) in proportions.iter().enumerate() {
             let range = first..first + samples;
             first = range.end;
-            let part = self.restrict_to(&range);
-            let is_empty = part.subset.as_ref().is_some_and(|indices| indices.is_empty());
-            let is_drawn = proportion > 0.0 || options.is_scheduled(part_index);
+            let restricted = self.restrict_to(&range);
+            let is_empty = restricted.subset.as_ref().is_some_and(|indices| indices.is_empty());
+            let is_drawn = proportion > 0.0 || options.is_scheduled(source_index);
             if is_empty && samples > 0 && is_drawn {
                 return Err(Error::config(format!(
-                    "mixture and subset: the subset has no sample of source {part_index}, which has the proportion \
+                    "mixture and subset: the subset has no sample of source {source_index}, which has the proportion \
                      {proportion}"
                 )));
             }
@@ -280,16 +288,16 @@ impl Sampling {
             // well. But the program may never raise it, so don't require weights and labels for it.
             let is_ready = is_drawn || !self.is_balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
-                part.order_within(range, Mixture::source_seed(seed, part_index), labels).map_err(|e| {
+                restricted.order_within(range, Mixture::source_seed(seed, source_index), labels).map_err(|e| {
                     match e.kind() {
-                        ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
+                        ErrorKind::Config => Error::config(format!("mixture: source {source_index}: {}", e.cause())),
                         // The message already contains the number of the sample.
                         _ => e,
                     }
                 })?
             } else {
                 // Only the selected samples count toward the length of an epoch.
-                let samples = part.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
+                let samples = restricted.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
                 Arc::new(Sequential::new(samples))
             };
             orders.push((samples, proportion, order, is_ready));
@@ -329,7 +337,7 @@ impl Sampling {
         &self,
         buckets: &Buckets,
         seed: u64,
-        (global_batch, last): (u64, LastBatch),
+        (global_batch, last_batch): (u64, LastBatch),
     ) -> Result<(Arc<dyn Sampler>, Arc<Bucketed>)> {
         let order = |indices: Option<&[u64]>| -> Result<Arc<Bucketed>> {
             let order = match buckets {
@@ -345,7 +353,7 @@ impl Sampling {
             // Without a budget, only the batch size limits the number of images of a size.
             let unlimited = (!buckets.sizes().is_empty()).then_some(u64::MAX);
             Ok(Arc::new(match self.budget.or(unlimited) {
-                Some(budget) => order.with_budget(budget, last == LastBatch::Drop)?,
+                Some(budget) => order.with_budget(budget, last_batch == LastBatch::Drop)?,
                 None => order,
             }))
         };
@@ -358,21 +366,21 @@ impl Sampling {
 
     /// Restricts the options to `range`, one dataset of a mixture. The result always shuffles.
     fn restrict_to(&self, range: &Range<u64>) -> Sampling {
-        let mut part = Sampling { is_shuffled: true, ..self.clone() };
+        let mut restricted = Sampling { is_shuffled: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self
             .subset
             .as_ref()
             .map(|indices| (0..indices.len()).filter(|&position| range.contains(&indices[position])).collect());
         if let (Some(positions), Some(indices)) = (&positions, &self.subset) {
-            part.subset = Some(positions.iter().map(|&position| indices[position]).collect());
+            restricted.subset = Some(positions.iter().map(|&position| indices[position]).collect());
         }
         if let Some(weights) = &self.weights {
-            part.weights = Some(match positions {
+            restricted.weights = Some(match positions {
                 Some(positions) => positions.iter().map(|&position| weights[position]).collect(),
                 None => weights[range.start as usize..range.end as usize].into(),
             });
         }
-        part
+        restricted
     }
 
     /// Returns the order of the samples in `range`. The sampler returns indices relative to the
