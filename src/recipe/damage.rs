@@ -17,7 +17,7 @@ impl DamageLog {
     /// Logs a damaged image of `sample`, unless the sample has been logged before. After
     /// [`MAX_LOGGED`] samples, logs once that no more samples are named, and then nothing.
     /// `describe` returns an error that describes the damage and its position.
-    pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
+    pub(crate) fn log_once(&self, sample: u64, describe: impl FnOnce() -> Error) {
         let Ok(mut samples) = self.logged_samples.lock() else { return };
         if samples.len() > MAX_LOGGED || !samples.insert(sample) {
             return;
@@ -42,7 +42,7 @@ mod tests {
     fn each_sample_is_named_once_up_to_a_bound() {
         let (log, mut described_count) = (DamageLog::default(), 0);
         for sample in (0..3).flat_map(|_| 0..150) {
-            log.note(sample, || {
+            log.log_once(sample, || {
                 described_count += 1;
                 Error::decode("x")
             });

@@ -254,13 +254,13 @@ impl Recipe {
     }
 
     /// Returns whether the decoder found damage in an image of sample `id`, and logs the damage.
-    pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
-        self.note_damage_at(id, key, pixels, |e| e)
+    pub(crate) fn record_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
+        self.record_damage_at(id, key, pixels, |e| e)
     }
 
-    /// Like [`note_damage`](Recipe::note_damage). `add_position` adds the position of the image
+    /// Like [`record_damage`](Recipe::record_damage). `add_position` adds the position of the image
     /// within the sample to the logged error.
-    pub(crate) fn note_damage_at(
+    pub(crate) fn record_damage_at(
         &self,
         id: u64,
         key: &str,
@@ -268,7 +268,7 @@ impl Recipe {
         add_position: impl FnOnce(Error) -> Error,
     ) -> bool {
         let Some(damage) = pixels.damage() else { return false };
-        self.damage_log.note(id, || self.sample_error(id, key, add_position(Error::decode(damage))));
+        self.damage_log.log_once(id, || self.sample_error(id, key, add_position(Error::decode(damage))));
         true
     }
 
@@ -394,7 +394,7 @@ impl Recipe {
         guarded(|| field.write(sample, context, scope, part, row))?;
         if part.meta(row).damaged_images > previous_damage {
             let error = || Error::decode(format!("an image of field {:?} is damaged", field.name));
-            self.damage_log.note(entry.sample, || self.sample_error(entry.sample, sample.key(), error()));
+            self.damage_log.log_once(entry.sample, || self.sample_error(entry.sample, sample.key(), error()));
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(crate) struct SampleImage<'a> {
     /// or found damage.
     pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
-    pub(crate) wants_device: bool,
+    pub(crate) prefers_device: bool,
     pub(crate) is_on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) is_divided: bool,
@@ -72,7 +72,7 @@ impl<'a> SampleImage<'a> {
             region,
             pixel_source: None,
             must_decode_separately: false,
-            wants_device: false,
+            prefers_device: false,
             is_on_device: false,
             is_divided: false,
             result: Ok(()),

@@ -45,11 +45,11 @@ impl<'a> PartFiller<'a> {
             // Clips are decoded one at a time, so their memory does not add up.
             max_memory = max_memory.max(self.clip_memory(&first_frame, frames.len(), sample_image)?);
             let field = &self.recipe.any_fields().images[sample_image.field];
-            sample_image.wants_device = is_single_sample
+            sample_image.prefers_device = is_single_sample
                 && self.device_images == DeviceImages::All
                 && first_frame.suits_device()
                 && field.device_supports(&sample_image.plan);
-            if sample_image.wants_device {
+            if sample_image.prefers_device {
                 let (name, free_bytes) = (self.field_name(sample_image), self.part.free_encoded_bytes());
                 for frame in 0..frames.len() {
                     let encoded = self.recipe.open_frame(name, sample_image, frame)?;
@@ -130,7 +130,7 @@ impl<'a> PartFiller<'a> {
         sample_image: &SampleImage<'a>,
         group: Range<usize>,
     ) -> Result<ArrayVec<usize, MAX_GROUP>> {
-        if !sample_image.wants_device {
+        if !sample_image.prefers_device {
             return Ok(group.collect());
         }
         let (mut frames, recipe) = (ArrayVec::<_, MAX_GROUP>::new(), self.recipe);
@@ -209,7 +209,7 @@ impl<'a> PartFiller<'a> {
             result.map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
             let (id, key, pixels) = (sample.timing.id, sample.timing.key, cached_pixels.as_deref().unwrap_or(pixels));
             let is_damaged =
-                recipe.note_damage_at(id, key, pixels, |e| frame_error(name, sample_image.frames, frame, e));
+                recipe.record_damage_at(id, key, pixels, |e| frame_error(name, sample_image.frames, frame, e));
             sample_image.damaged_frames += u32::from(is_damaged);
             self.meter.add_time(Stage::Decode, &mut sample.timing, ns, pixels.data().len());
             cached.push(cached_pixels);

@@ -321,7 +321,7 @@ impl<'a> PartFiller<'a> {
             memory = memory
                 .saturating_add(self.decoding_memory(encoded, sample_image.region))
                 .saturating_add(coefficient_bytes);
-            if sample_image.wants_device
+            if sample_image.prefers_device
                 && partner_samples.is_empty()
                 && fields[sample_image.field].may_decode_on_device()
             {
@@ -390,7 +390,7 @@ impl<'a> PartFiller<'a> {
         let pixel_bytes = sample_image.region.size().area().saturating_mul(3);
         let is_large = pixel_bytes >= LARGE_IMAGE_BYTES
             && self.meter.mean_decoded_bytes().is_some_and(|mean_bytes| pixel_bytes / LARGE_IMAGE_RATIO >= mean_bytes);
-        sample_image.wants_device = self.device_images == DeviceImages::All
+        sample_image.prefers_device = self.device_images == DeviceImages::All
             || (is_large && is_only_image && self.device_images == DeviceImages::Large);
         let is_divisible = sample_image.encoded_image.as_ref().is_some_and(EncodedImage::is_divisible);
         sample_image.is_divided = is_large && is_divisible && sample_image.coefficient_bytes() == 0;
@@ -461,7 +461,7 @@ impl<'a> PartFiller<'a> {
                     admission.fill(job.image.size(), job.out, job.coefficients);
                 }
                 if !sample_image.must_decode_separately {
-                    sample_image.is_damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
+                    sample_image.is_damaged = job.result.is_ok() && self.recipe.record_damage(id, key, job.out);
                     sample_image.result = job.result;
                 }
             }
@@ -475,8 +475,9 @@ impl<'a> PartFiller<'a> {
     fn store_for_device(&mut self, group: &mut Group<'a>) {
         // Workers decode and combine the images of samples with partners.
         for (sample, sample_images) in group.iter_mut().filter(|(sample, _)| sample.partner_samples.is_empty()) {
-            for sample_image in
-                sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
+            for sample_image in sample_images
+                .iter_mut()
+                .filter(|sample_image| sample_image.prefers_device && sample_image.result.is_ok())
             {
                 let Some(encoded) = &sample_image.encoded_image else { continue };
                 let start = Instant::now();
@@ -639,7 +640,7 @@ impl<'a> PartFiller<'a> {
             meter.enter(Stage::Decode, id);
             let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(sample_image.plan.region, pixels));
             decoded.map_err(add_partner)?;
-            sample_image.is_damaged = recipe.note_damage(owner, key, pixels);
+            sample_image.is_damaged = recipe.record_damage(owner, key, pixels);
             meter.finish_stage(Stage::Decode, &mut sample.timing, pixels.data().len());
         }
         meter.enter(Stage::Transform, id);

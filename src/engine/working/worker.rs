@@ -188,7 +188,7 @@ impl Worker {
                 });
                 let result = guarded(|| {
                     encoded.decode(region, pixels)?;
-                    let is_damaged = recipe.note_damage_at(entry.sample, sample.key(), pixels, add_frame);
+                    let is_damaged = recipe.record_damage_at(entry.sample, sample.key(), pixels, add_frame);
                     damaged_frames += u32::from(is_damaged);
                     if field.decodes_on_device(part, (row, frame)) {
                         field.write_redecoded(pixels, &image.plan, resizer, part, (row, frame))?;
