@@ -337,11 +337,6 @@ async fn wait_for_cancel(completion: &ReadCompletion) {
     }
 }
 
-/// Returns whether the tag of the object identifies its bytes. A weak tag does not.
-pub(crate) fn has_strong_tag(object: &Object) -> bool {
-    object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
-}
-
 /// Reads the range with one request, or divides it into up to [`MAX_PARTS`] concurrent requests
 /// until the client has used its additional requests. If a request of a divided range fails, the
 /// client divides no more ranges.
@@ -353,7 +348,7 @@ async fn read_divided(
 ) -> Result<Vec<u8>> {
     let len = range.end.saturating_sub(range.start);
     // Without a strong tag, the parts could belong to different versions.
-    let wanted = match has_strong_tag(object) && len <= MAX_DIVIDED_BYTES {
+    let wanted = match object.strong_tag().is_some() && len <= MAX_DIVIDED_BYTES {
         true => len.div_ceil(MIN_DIVIDED_BYTES).clamp(1, MAX_PARTS) - 1,
         false => 0,
     };

@@ -33,7 +33,6 @@ use warpfeed_sources::{Object, ReadParts, is_stopped};
 use super::folder::{FILES, Folder, none_if_missing};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
-use crate::store::has_strong_tag;
 
 /// Size in bytes of the parts in which files are downloaded.
 const PART_BYTES: u64 = 8 << 20;
@@ -307,7 +306,7 @@ impl<'a> Dataset<'a> {
             }
         };
         for object in objects {
-            if !has_strong_tag(object) {
+            if object.strong_tag().is_none() {
                 let cause = "the server sends no strong version (ETag) of this object, so it cannot be cached; \
                              copy the dataset to this machine";
                 return Err(Error::config(cause).at_path(&object.url));

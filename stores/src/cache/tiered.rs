@@ -19,7 +19,6 @@ use super::block::{self, BlockRange};
 use super::eviction::{BlockKey, Index, Owner};
 use super::folder::{Folder, Journal, Record};
 use super::{CacheStats, files, listing};
-use crate::store::has_strong_tag;
 
 pub(super) struct TieredCache {
     folder: Option<Folder>,
@@ -183,7 +182,7 @@ impl TieredCache {
     /// Fills `out` with the bytes of `object` at `offset`, if exactly this range is cached, and
     /// returns the tier that contained them.
     pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
-        if !self.is_own_process() || !has_strong_tag(object) {
+        if !self.is_own_process() || object.strong_tag().is_none() {
             return None;
         }
         let range = BlockRange { object, offset, len: out.len() as u64 };
@@ -207,7 +206,7 @@ impl TieredCache {
     }
 
     pub(super) fn contains(&self, object: &Object, offset: u64, len: u64) -> bool {
-        if !self.is_own_process() || !has_strong_tag(object) {
+        if !self.is_own_process() || object.strong_tag().is_none() {
             return false;
         }
         let key = BlockRange { object, offset, len }.key();
@@ -278,7 +277,7 @@ impl TieredCache {
         owner: Owner,
         earliest_use: Option<BatchIndex>,
     ) {
-        if !self.is_own_process() || !has_strong_tag(object) {
+        if !self.is_own_process() || object.strong_tag().is_none() {
             return;
         }
         let range = BlockRange { object, offset, len: bytes.len() as u64 };
