@@ -279,9 +279,33 @@ impl<T> Doing<T> for Result<T, DriverError> {
                 |text: Result<&std::ffi::CStr, DriverError>| text.ok().map(|t| t.to_string_lossy().into_owned());
             let name = words(e.error_name()).unwrap_or_else(|| format!("code {}", e.0 as u32));
             let meaning = words(e.error_string()).unwrap_or_else(|| "unknown to the driver".into());
-            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning})", operation().into()))
+            let advice = if ends_context(e) {
+                "; the cause is an earlier kernel or copy of this process, which can no longer use the device: restart \
+                 the process, with CUDA_LAUNCH_BLOCKING=1 to find the call that fails"
+            } else {
+                ""
+            };
+            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning}){advice}", operation().into()))
         })
     }
+}
+
+/// Returns whether the error came from earlier work and makes the context unusable, so that all
+/// later calls fail with the same error.
+fn ends_context(error: DriverError) -> bool {
+    use sys::CUresult as Code;
+    matches!(
+        error.0,
+        Code::CUDA_ERROR_ILLEGAL_ADDRESS
+            | Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+            | Code::CUDA_ERROR_ASSERT
+            | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+            | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | Code::CUDA_ERROR_INVALID_PC
+    )
 }
 
 #[cfg(test)]

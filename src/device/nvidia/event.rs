@@ -39,7 +39,8 @@ impl Event {
 
     fn with_flags(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
         let _entered = context.enter()?;
-        let raw = result::event::create(flags).doing(|| "creating an event")?;
+        let raw =
+            result::event::create(flags).doing(|| format!("creating an event on device {}", context.ordinal()))?;
         Ok(Event { raw, context: context.clone() })
     }
 
@@ -49,6 +50,11 @@ impl Event {
 
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Adds the device to the name of an operation, for messages.
+    fn operation(&self, name: &str) -> String {
+        format!("{name} on device {}", self.context.ordinal())
     }
 
     /// Records the event after the work that is queued in all streams of its context, unless a
@@ -67,18 +73,14 @@ impl Event {
             static WARNED: std::sync::Once = std::sync::Once::new();
             WARNED.call_once(|| {
                 tracing::warn!(
-                    "the release of a batch invalidated the CUDA graph capture of a stream that the \
-                     loader does not know: drop \
-                     batches and take new ones outside of captures, create the stream with warpfeed::cuda::stream, or return the batch \
-                     with release_on"
+                    "the release of a batch invalidated the CUDA graph capture of a stream that the loader does not \
+                     know: drop batches and take new ones outside of captures, create the stream with \
+                     warpfeed::cuda::stream, or return the batch with release_on"
                 );
             });
             return Ok(Recorded::NotNow);
         }
-        recorded
-            .result()
-            .doing(|| format!("marking the work of device {}", self.context.ordinal()))
-            .map(|()| Recorded::Yes)
+        recorded.result().doing(|| self.operation("recording an event after all work")).map(|()| Recorded::Yes)
     }
 
     /// Returns whether the work before the event is done. Returns `true` if the event was never
@@ -88,7 +90,7 @@ impl Event {
         // SAFETY: the handle is alive (invariant 1).
         match unsafe { result::event::query(self.raw) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            result => result.doing(|| "querying an event").map(|()| true),
+            result => result.doing(|| self.operation("checking whether the work is done")).map(|()| true),
         }
     }
 
@@ -96,7 +98,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
-        unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
+        unsafe { result::event::synchronize(self.raw) }.doing(|| self.operation("waiting for the work"))
     }
 
     /// Returns the milliseconds from `self` to `end` on the device's clock, with a resolution of
@@ -104,7 +106,8 @@ impl Event {
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
         let _entered = self.context.enter()?;
         // SAFETY: both handles are alive (invariant 1).
-        unsafe { result::event::elapsed(self.raw, end.raw) }.doing(|| "reading the time between two events")
+        unsafe { result::event::elapsed(self.raw, end.raw) }
+            .doing(|| self.operation("reading the time between two events"))
     }
 }
 

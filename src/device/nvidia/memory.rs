@@ -44,14 +44,21 @@ impl DeviceBuffer {
         // SAFETY: the context is bound. Users of the block write every byte before they read it.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
         let start = take().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { take() } else { Err(e) });
-        let start = start.doing(|| "allocating").map_err(|e| {
-            let free = context.memory().map_or(0, |(free, _)| free);
-            let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
+        let is_out_of_memory = start.is_err_and(|e| e.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let operation = || format!("allocating {:.1} MB on device {}", len as f64 / 1e6, context.ordinal());
+        let start = start.doing(operation).map_err(|e| {
+            if !is_out_of_memory {
+                return e;
+            }
+            let free_text = context.memory().map_or_else(
+                |_| "the free memory is unknown".to_owned(),
+                |(free, total)| format!("{:.1} of {:.1} MB are free", free as f64 / 1e6, total as f64 / 1e6),
+            );
             Error::new(
                 ErrorKind::Memory,
                 format!(
-                    "device {device} has {free:.1} MB free, but this allocation needs {want:.1} MB: {}; use a smaller \
-                     batch size or a smaller .prefetch(n)",
+                    "{}; {free_text}: lower batch_size or prefetch (max_in_flight of a decoder), or free memory that \
+                     this program or other programs use on the device",
                     e.cause()
                 ),
             )

@@ -103,11 +103,14 @@ impl Pinned {
             let start = lock()?;
             NonNull::new(start.cast::<u8>()).ok_or(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))
         };
-        let start = lock().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { lock() } else { Err(e) }).doing(|| {
-            format!(
-                "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",
-                len as f64 / 1e6
-            )
+        let start = lock().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { lock() } else { Err(e) });
+        let is_out_of_memory = start.is_err_and(|e| e.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let start = start.doing(|| format!("page-locking {:.1} MB of host memory", len as f64 / 1e6)).map_err(|e| {
+            if !is_out_of_memory {
+                return e;
+            }
+            let cause = format!("{}; lower batch_size or prefetch (max_in_flight of a decoder)", e.cause());
+            Error::new(e.kind(), cause)
         })?;
         // SAFETY: `len` bytes were just allocated at `start`.
         unsafe { start.write_bytes(0, len) };
