@@ -23,6 +23,8 @@ const VERSION: u32 = 1;
 /// Version of a [`Checkpoint`] with a history. Earlier builds would ignore the history, so they
 /// must reject the checkpoint.
 const VERSION_WITH_HISTORY: u32 = 2;
+/// Value of the epoch or batch if a saved checkpoint lacks it.
+const MISSING: u64 = u64::MAX;
 /// Number of sample keys that are compared to detect a different dataset.
 const PROBES: u64 = 8;
 /// Number of positions of the saved epoch that are compared to detect a different order.
@@ -139,8 +141,8 @@ impl Checkpoint {
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
-            epoch: u64::MAX,
-            batch: u64::MAX,
+            epoch: MISSING,
+            batch: MISSING,
             seed: 0,
             global_batch: 0,
             budget: 0,
@@ -228,7 +230,7 @@ impl Checkpoint {
                 "resume: the checkpoint has version {version}; this build reads versions {VERSION} and {VERSION_WITH_HISTORY}"
             )));
         }
-        if *version == 0 || [*epoch, *batch].contains(&u64::MAX) {
+        if *version == 0 || [*epoch, *batch].contains(&MISSING) {
             return Err(Error::config(
                 "resume: the version, epoch or batch is missing, so this is not a checkpoint of a loader; pass the \
                  whole checkpoint as it was saved",
