@@ -43,7 +43,7 @@ def dynamic_bytes():
     crops and for the widest crops."""
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
-    normal_bytes = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
+    normal_bytes = int(re.search(r"const ROW_SUMS_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
     max_columns, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
     widest_bytes = 4 * ((max_columns << shift) + 6)
     return normal_bytes + 16, widest_bytes + 16

@@ -1100,11 +1100,9 @@ jpeg_huffman(i16* coefficients, u32* faults, const TableSet* table_sets, const u
 
 // --- the inverse DCT -------------------------------------------------------------------------------------------------------------
 
+// Returns `value`, clamped to a byte.
+__device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 __device__ __forceinline__ int wrap_to_i16(int sum) { return i16(sum); }
-
-template <int Shift> __device__ __forceinline__ int scaled(u32 sum) {
-    return min(max(int(sum + (1u << (Shift - 1))) >> Shift, -32768), 32767);
-}
 
 // One-dimensional inverse DCT, in place, of eight values that are `Step` apart (Loeffler,
 // Ligtenberg and Moschytz, 1989; 13-bit constants).
@@ -1112,8 +1110,10 @@ template <int Shift, int Step> __device__ __forceinline__ void inverse_dct_1d(in
     const int x0 = x[0], x1 = x[Step], x2 = x[2 * Step], x3 = x[3 * Step];
     const int x4 = x[4 * Step], x5 = x[5 * Step], x6 = x[6 * Step], x7 = x[7 * Step];
     const int even2 = x2 * 4433 + x6 * (4433 - 15137), even3 = x2 * (4433 + 6270) + x6 * 4433;
-    const int even0 = wrap_to_i16(x0 + x4) * 8192, even1 = wrap_to_i16(x0 - x4) * 8192;
-    const int even[4] = {even0 + even3, even1 + even2, even1 - even2, even0 - even3};
+    // One half, so that the shift rounds half up.
+    const u32 half = 1u << (Shift - 1);
+    const u32 even0 = wrap_to_i16(x0 + x4) * 8192 + half, even1 = wrap_to_i16(x0 - x4) * 8192 + half;
+    const u32 even[4] = {even0 + even3, even1 + even2, even1 - even2, even0 - even3};
     const int z3 = wrap_to_i16(x7 + x3), z4 = wrap_to_i16(x5 + x1);
     const int z50 = z3 * (9633 - 16069) + z4 * 9633, z51 = z3 * 9633 + z4 * (9633 - 3196);
     const int odd[4] = {
@@ -1124,8 +1124,8 @@ template <int Shift, int Step> __device__ __forceinline__ void inverse_dct_1d(in
     };
     #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x[i * Step] = scaled<Shift>(u32(even[i]) + u32(odd[i]));
-        x[(7 - i) * Step] = scaled<Shift>(u32(even[i]) - u32(odd[i]));
+        x[i * Step] = int(even[i] + odd[i]) >> Shift;
+        x[(7 - i) * Step] = int(even[i] - odd[i]) >> Shift;
     }
 }
 
@@ -1176,18 +1176,22 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
                 #pragma unroll
                 for (int l = 0; l < 8; l++) {
                     const int row_major = zigzag[k * 8 + l];
-                    values[row_major] = wrap_to_i16(int(i16(pairs[l / 2] >> (l % 2 * 16))) * int(quant[part * 64 + row_major]));
+                    const u32 pair = pairs[l / 2], step = quant[part * 64 + row_major];
+                    // The product modulo 2^16, with its sign.
+                    values[row_major] = l % 2 ? int((pair & 0xffff0000) * step) >> 16 : wrap_to_i16(pair * step);
                 }
             }
             #pragma unroll
             for (int k = 0; k < 8; k++) inverse_dct_1d<11, 8>(values + k);
+            #pragma unroll
+            for (int k = 0; k < 64; k++) values[k] = min(max(values[k], -32768), 32767);
             u8* to = planes + size_t(plane.first_block) * 64 + size_t(y) * 8 * plane.width * 8 + x * 8;
             #pragma unroll
             for (int k = 0; k < 8; k++) {
                 inverse_dct_1d<18, 1>(values + k * 8);
                 u32 half[2] = {0, 0};
                 #pragma unroll
-                for (int l = 0; l < 8; l++) half[l / 4] |= u32(min(max(values[k * 8 + l], -128), 127) + 128) << (l % 4 * 8);
+                for (int l = 0; l < 8; l++) half[l / 4] |= byte(values[k * 8 + l] + 128) << (l % 4 * 8);
                 *reinterpret_cast<uint2*>(to) = make_uint2(half[0], half[1]);
                 to += plane.width * 8;
             }
@@ -1281,7 +1285,6 @@ struct ComponentLoader {
 };
 
 __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed char)(bytes >> (8 * i)); }
-__device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
 // Weights are not negative. Sums need no clamping: at most 64 weights, each rounded by at most half
