@@ -1,5 +1,6 @@
 //! The interface for receiving batches in order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::BatchInfo;
@@ -126,7 +127,17 @@ pub(crate) trait Feed: Send {
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }
+
+    /// Returns a function that releases the memory of batches that were dropped during a graph
+    /// capture, once the capture has ended. Only threads that may use the consumer's stream call
+    /// it. Returns `None` if dropped batches are never deferred.
+    fn deferred_release(&self) -> Option<ReleaseDeferred> {
+        None
+    }
 }
+
+/// See [`Feed::deferred_release`].
+pub(crate) type ReleaseDeferred = Arc<dyn Fn() + Send + Sync>;
 
 /// Returns whether the run continues after `e`: a timeout, because the consumer holds too many
 /// batches, or a graph capture. The consumer can drop a batch or end the capture, and try again.

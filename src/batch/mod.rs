@@ -20,7 +20,7 @@ mod soft;
 mod write;
 
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
-pub(crate) use feed::{Delivered, Feed, RunPlan, Wait, is_recoverable, threads_ended_error};
+pub(crate) use feed::{Delivered, Feed, ReleaseDeferred, RunPlan, Wait, is_recoverable, threads_ended_error};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{MakeReclaimer, SlotReclaimer, SlotReturn};
 pub use info::BatchInfo;

@@ -57,6 +57,11 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
     /// Returns whether `stream` is being captured. If so, new work becomes part of a CUDA graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
+    /// Returns whether the driver supports [`record_all`](Gpu::record_all).
+    fn can_record_all(&self) -> bool;
+    /// Waits for all work of the device's context. Returns false immediately if a known stream is
+    /// being captured. Called only if the driver does not support [`record_all`](Gpu::record_all).
+    fn synchronize_all(&self) -> Result<bool>;
     /// Waits for all work in `stream`. Called only during shutdown.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
 

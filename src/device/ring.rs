@@ -41,12 +41,12 @@
 //!    in the stream nor makes it wait. (`next` checks this only before it waits for a batch, so no
 //!    other thread may begin a capture during the call.) The slot of a batch that is dropped during
 //!    the capture stays in `deferred_slots` until a call to `next` after the capture. In a ring
-//!    that orders batches when they are taken, it stays there until a batch is taken, or is added
-//!    to `deferred_slots`, after the capture.
+//!    that orders batches when they are taken, it stays there until, after the capture, a thread
+//!    submits a request, waits for a response, or takes or drops a batch.
 //! 7. The consumer's thread makes no device call that waits for work, neither for a batch nor when
 //!    the ring is dropped. If its streams still have work, the copy thread outlives the ring.
-//! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
-//!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
+//! 8. In a ring that orders batches when they are taken, only the threads of invariant 6 make
+//!    device calls for a stream of the consumer. The thread that calls `next` makes none.
 //! 9. The copy thread does not block on a batch with images that workers decode again. Such a batch
 //!    stays in the queue while later batches are uploaded. Workers never wait for a device slot, so
 //!    they always return the batch.
@@ -71,7 +71,7 @@ use self::shared::{IDLE_INTERVAL, Message, POLL_INTERVAL, Slot};
 use self::thread::Thread;
 use super::Gpu;
 use super::spec::Spec;
-use crate::batch::{BatchInfo, Feed, RunPlan, Wait};
+use crate::batch::{BatchInfo, Feed, ReleaseDeferred, RunPlan, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 use crate::trace;
@@ -220,8 +220,9 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let deferred = self.shared.deferred_slots.lock().expect("no code panics while holding this lock").len();
         if deferred > 0 && held_count + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
-                "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
-                 different framework has used cannot be reused: end the capture before the next batch, or raise prefetch"
+                "{deferred} device slots of batches that the program has dropped cannot be reused until the capture of \
+                 a CUDA graph ends: end the capture before the next batch, or raise {}",
+                self.option_name()
             );
             return Some(Error::new(ErrorKind::Capturing, cause));
         }
@@ -229,11 +230,17 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
             let waited = waited.as_secs_f64();
             let cause = format!(
                 "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program \
-                 still holds; drop some of them before the next batch, or raise prefetch"
+                 still holds; drop some of them before the next batch, or raise {}",
+                self.option_name()
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
         }
         None
+    }
+
+    /// Returns the name of the option that sets the number of device slots.
+    fn option_name(&self) -> &'static str {
+        if self.shared.is_ordered_when_taken() { "max_in_flight" } else { "prefetch" }
     }
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
@@ -358,6 +365,15 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
 
     fn ready(&self) -> usize {
         self.messages.len()
+    }
+
+    fn deferred_release(&self) -> Option<ReleaseDeferred> {
+        let shared = Arc::downgrade(&self.shared);
+        Some(Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.try_release_deferred();
+            }
+        }))
     }
 }
 

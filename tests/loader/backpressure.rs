@@ -46,13 +46,15 @@ fn debug_shows_the_memory_plan() {
 fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
     exit_on_hang(|| {
         let wait = Duration::from_millis(300);
-        let mut batches = loader(NumberSource::new(10_000)).prefetch(0).held_batches_timeout(wait).host().unwrap();
-        let slots = batches.memory_plan().slots;
-        assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
-        let mut epoch = batches.epoch(0);
+        let mut open = loader(NumberSource::new(10_000)).prefetch(0).held_batches_timeout(wait).host().unwrap();
+        let slots = open.memory_plan().slots;
+        assert!(open.memory_plan().slots_in_use < slots, "{}", open.memory_plan());
+        let mut epoch = open.epoch(0);
         let batches: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
         let error = epoch.next().unwrap().unwrap_err();
         assert_eq!((batches.len(), error.kind()), (slots, ErrorKind::Timeout));
+        drop(epoch);
+        assert_eq!((open.memory_plan().slots_in_use, open.stats().slots), (slots, slots), "extra slots are counted");
         assert!(error.to_string().contains(&format!("the program has held batches in all {slots} slots")), "{error}");
         let ids: Vec<_> = batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());

@@ -55,7 +55,24 @@ impl Source for Shaky {
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
     let failures_left = Arc::new(AtomicUsize::new(failures));
     let source = Shaky { numbers: NumberSource::new(14), failures_left: failures_left.clone(), code };
-    (Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7).workers(2), failures_left)
+    (open(source), failures_left)
+}
+
+fn open(source: impl Source + 'static) -> Loader {
+    Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7).workers(2)
+}
+
+/// A source in which the image of sample 2 is damaged as well.
+struct Damaged(Shaky);
+
+impl Source for Damaged {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == 2 { Sample::new("damaged").with_field("img", b"?") } else { self.0.read(index, scratch) }
+    }
 }
 
 #[test]
@@ -104,6 +121,14 @@ fn exhausted_machine_resources_never_skip_a_sample() {
                 assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(code)));
                 assert!(error.cause().contains(advice) && batches.sample_errors().is_empty(), "{error}");
             }
+            // A different sample of the batch is damaged. The batch fails, so no sample is skipped.
+            let failures_left = Arc::new(AtomicUsize::new(100));
+            let source = Damaged(Shaky { numbers: NumberSource::new(14), failures_left, code });
+            let loader = open(source).retries(1).on_error(OnError::Skip { max_skipped: 9 });
+            let mut batches = loader.host().unwrap();
+            let error = batches.epoch(0).find_map(Result::err).unwrap();
+            assert_eq!((error.sample(), error.os_code()), (Some(5), Some(code)), "{error}");
+            assert!(batches.sample_errors().is_empty(), "{:?}", batches.sample_errors());
         }
     });
 }

@@ -51,6 +51,39 @@ fn using_a_loader_in_a_forked_child_fails() {
     });
 }
 
+/// Sample 3 is damaged.
+struct DamagedSource(NumberSource);
+
+impl warpfeed::source::Source for DamagedSource {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> warpfeed::Result<warpfeed::source::Sample<'a>> {
+        if index == 3 {
+            return warpfeed::source::Sample::new("damaged").with_field("img", b"?");
+        }
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn an_epoch_that_failed_before_a_fork_ends_in_the_child() {
+    let _serial = serial();
+    exit_on_hang(|| {
+        let loader = warpfeed::Loader::source(DamagedSource(NumberSource::new(40))).codec(support::NumberCodec);
+        let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
+        let mut epoch = batches.epoch(0);
+        assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Decode);
+        let child = fork();
+        if child == 0 {
+            exit_child(epoch.next().is_some_and(|batch| batch.is_err()) && epoch.next().is_none())
+        }
+        assert_success(child);
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader must continue");
+    });
+}
+
 #[test]
 fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
     let _serial = serial();

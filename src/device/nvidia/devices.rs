@@ -105,7 +105,7 @@ impl Devices {
 
 /// Waits for all work of a context. Returns `false` immediately if one of its known streams is
 /// being captured (see `capture`).
-fn finish(context: &Context) -> Result<bool> {
+pub(super) fn finish(context: &Context) -> Result<bool> {
     let _entered = context.enter()?;
     if capture::any_capture(context) {
         return Ok(false);

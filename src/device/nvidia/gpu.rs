@@ -15,7 +15,8 @@ use cudarc::driver::CudaStream;
 
 use super::convert::{Convert, Launch, Retouch, SoftLabels};
 use super::decode::{self, DecodeAt};
-use super::driver::{Context, Entered};
+use super::devices;
+use super::driver::{Context, Entered, can_record_all};
 use super::event::Event;
 use super::host;
 use super::memory::DeviceBuffer;
@@ -148,6 +149,14 @@ impl Gpu for Nvidia {
 
     fn is_capturing(&self, stream: &Stream) -> Result<bool> {
         stream.is_capturing()
+    }
+
+    fn can_record_all(&self) -> bool {
+        can_record_all()
+    }
+
+    fn synchronize_all(&self) -> Result<bool> {
+        devices::finish(&self.0)
     }
 
     fn synchronize(&self, stream: &Stream) -> Result<()> {

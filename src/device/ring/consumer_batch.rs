@@ -44,7 +44,8 @@ impl<G: Gpu> ConsumerBatch<G> {
 
     /// Records that a different framework may use the batch on unknown streams. After the drop, the
     /// slot is reused once all work that was submitted to the device before the drop is done. With
-    /// drivers older than CUDA 12.5, only the work in the consumer's stream counts.
+    /// drivers older than CUDA 12.5, only the work in the consumer's stream and in the users'
+    /// streams counts.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
@@ -71,12 +72,21 @@ impl<G: Gpu> ConsumerBatch<G> {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Records `released` after the work of all `users`, or after the work in `taken_on` if there
-    /// are none.
-    fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
+    /// Records `released` after the work of `exported_on` and of all `users`, or, if there are no
+    /// users, after the work in `taken_on`. With several streams, the first one waits for the
+    /// others.
+    fn mark(
+        &self,
+        slot: &Slot<G>,
+        exported_on: Option<&G::Stream>,
+        users: &[G::Stream],
+        taken_on: &G::Stream,
+    ) -> Result<()> {
         let gpu = &self.shared.gpu;
-        let Some((first, other_streams)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
-        for stream in other_streams {
+        let users = if users.is_empty() { std::slice::from_ref(taken_on) } else { users };
+        let mut streams = exported_on.into_iter().chain(users);
+        let first = streams.next().expect("`users` is not empty");
+        for stream in streams.filter(|stream| *stream != first) {
             let done = gpu.event()?;
             gpu.record(&done, stream)?;
             gpu.wait(first, &done)?;
@@ -123,24 +133,25 @@ impl<G: Gpu> Drop for ConsumerBatch<G> {
                 let mut streams = std::iter::once(taken_on).chain(&users);
                 streams.try_fold(false, |any, stream| Ok(any || gpu.is_capturing(stream)?))
             };
-            let slot_use = if *self.exported.get_mut() { SlotUse::Anywhere } else { SlotUse::OnItsStream };
-            match capturing() {
-                Ok(capturing) if capturing || slot_use == SlotUse::Anywhere => {
-                    // Only an event for all work on the device covers streams other than the
-                    // consumer's.
-                    let slot_use =
-                        if users.is_empty() && taken_on_stream.is_none() { slot_use } else { SlotUse::Anywhere };
+            let is_exported = *self.exported.get_mut();
+            let deferred = capturing().and_then(|is_capturing| {
+                let defers = is_capturing || is_exported && gpu.can_record_all();
+                if !defers {
+                    let exported_on = is_exported.then_some(consumer);
+                    return self.mark(&slot, exported_on, &users, taken_on).map(|()| None);
+                }
+                let is_consumer_only = users.is_empty() && taken_on_stream.is_none() && !is_exported;
+                Ok(Some(if is_consumer_only { SlotUse::OnItsStream } else { SlotUse::Anywhere }))
+            });
+            match deferred {
+                Ok(None) => self.shared.release(slot),
+                Ok(Some(slot_use)) => {
                     deferred_slots.lock().expect("no code panics while holding this lock").push((slot, slot_use));
-                    if self.shared.is_ordered_when_taken()
-                        && let Err(e) = self.shared.release_deferred()
-                    {
-                        self.shared.fail(&e);
+                    if self.shared.is_ordered_when_taken() {
+                        self.shared.try_release_deferred();
                     }
                 }
-                capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
-                    Ok(()) => self.shared.release(slot),
-                    Err(e) => self.shared.fail(&e),
-                },
+                Err(e) => self.shared.fail(&e),
             }
         }
         counters.held.fetch_sub(1, Ordering::Relaxed);

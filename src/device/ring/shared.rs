@@ -45,7 +45,7 @@ pub(crate) struct Shared<G: Gpu> {
     /// The first driver error. After it, the ring only synchronizes its streams.
     pub(super) failure: Mutex<Option<Error>>,
     /// Slots of batches that were dropped during a capture or used on unknown streams. The event
-    /// after their use has not been recorded yet.
+    /// that covers all of their use has not been recorded yet.
     pub(super) deferred_slots: Mutex<Vec<(Box<Slot<G>>, SlotUse)>>,
     pub(super) counters: Arc<Counters>,
 }
@@ -76,12 +76,13 @@ pub(crate) struct Slot<G: Gpu> {
     pub(super) is_taken_back: bool,
 }
 
-/// The work that must end before a slot is reused.
+/// The work that must end before a deferred slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotUse {
     /// Work in the consumer's stream.
     OnItsStream,
-    /// All work on the device.
+    /// All work on the device. Other streams of the program may no longer exist when the slot is
+    /// released, so no event can be recorded in them.
     Anywhere,
 }
 
@@ -153,21 +154,31 @@ impl<G: Gpu> Shared<G> {
             return Ok(());
         }
         for (slot, slot_use) in std::mem::take(&mut *deferred_slots) {
-            let recorded = match slot_use {
-                SlotUse::OnItsStream => Recorded::Never,
-                SlotUse::Anywhere => self.gpu.record_all(&slot.released)?,
+            let is_covered = match slot_use {
+                SlotUse::OnItsStream => self.gpu.record(&slot.released, &self.consumer).map(|()| true)?,
+                SlotUse::Anywhere => match self.gpu.record_all(&slot.released)? {
+                    Recorded::Yes => true,
+                    Recorded::NotNow => false,
+                    // Without a new recording, `released` counts as done.
+                    Recorded::Never => self.gpu.synchronize_all()?,
+                },
             };
-            match recorded {
-                Recorded::Yes => {}
-                Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
-                Recorded::NotNow => {
-                    deferred_slots.push((slot, slot_use));
-                    continue;
-                }
+            if is_covered {
+                self.release(slot);
+            } else {
+                deferred_slots.push((slot, slot_use));
             }
-            self.release(slot);
         }
         Ok(())
+    }
+
+    /// Releases deferred slots where possible. After a driver error, the ring fails.
+    pub(super) fn try_release_deferred(&self) {
+        if self.failure().is_none()
+            && let Err(e) = self.release_deferred()
+        {
+            self.fail(&e);
+        }
     }
 
     pub(super) fn failure(&self) -> Option<Error> {

@@ -377,6 +377,22 @@ impl Gpu for Sim {
         Ok(counts.1 >= counts.0 || self.0.mistake == Mistake::EarlyReturn)
     }
 
+    fn can_record_all(&self) -> bool {
+        !self.0.cannot_mark.load(SeqCst)
+    }
+
+    fn synchronize_all(&self) -> Result<bool> {
+        self.call("synchronizing everything")?;
+        if self.0.capture.load(SeqCst) {
+            return Ok(false);
+        }
+        let event = self.event()?;
+        self.record_anyway(&event);
+        event.passed()();
+        self.0.synchronizations.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
         // Wait even if the device has failed: unlike on a real device, the streams still run.
         stream.finish();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batches::Batches;
-use crate::engine::settings::{MemoryPlan, Settings};
+use crate::engine::settings::MemoryPlan;
 use crate::sampler::Rank;
 use crate::source::Source;
 
@@ -59,7 +59,7 @@ impl<B> Batches<B> {
 
     /// Returns the memory plan of the loader.
     pub fn memory_plan(&self) -> MemoryPlan {
-        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared().memory }
+        MemoryPlan { slots_in_use: self.shared().runtime.settings.slots_in_use(), ..self.shared().memory }
     }
 
     /// Returns the number of batches that are prepared ahead of the consumer. This is the current

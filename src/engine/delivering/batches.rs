@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchInfo, Delivered, Feed, RunPlan, Wait, is_recoverable};
+use crate::batch::{BatchInfo, Delivered, Feed, ReleaseDeferred, RunPlan, Wait, is_recoverable};
 use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::sampler::UpdatableOrder;
@@ -78,6 +78,11 @@ impl<B> Batches<B> {
             finished_epoch: None,
             earlier_wait: None,
         }
+    }
+
+    /// See [`Feed::deferred_release`].
+    pub(crate) fn deferred_release(&self) -> Option<ReleaseDeferred> {
+        self.feed.as_ref()?.deferred_release()
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -281,6 +286,7 @@ impl<B> Batches<B> {
             return None;
         }
         let batch = self.receive(idle)?;
+        let is_this_process = self.feed().is_some();
         match (&batch, &self.next_step) {
             (Ok(_), _) => {
                 let position = self.finish_batch();
@@ -290,7 +296,7 @@ impl<B> Batches<B> {
                 }
             }
             // The position stays at the failed batch until the program requests the next batch.
-            (Err(_), NextStep::AfterFailed) => self.stop(),
+            (Err(_), NextStep::AfterFailed) if is_this_process => self.stop(),
             (Err(e), NextStep::Batch | NextStep::Prepared(_)) if is_recoverable(e) => {}
             (Err(_), _) => {
                 self.batches_left = 0;

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use super::requests::{Image, OwnedBytes, Requests};
 use super::response::Response;
-use crate::batch::{Delivered, is_recoverable};
+use crate::batch::{Delivered, ReleaseDeferred, is_recoverable};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
 use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// Interval at which a waiting server thread checks whether the decoder has been closed.
+/// Interval at which the server thread checks whether the decoder has been closed, and at which a
+/// thread that waits for a response releases deferred batches.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Decodes images on request, for inference servers. A request is a list of encoded images. The
@@ -63,7 +64,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   other images, and its bytes are freed immediately.
 /// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only your
 ///   threads use that stream: the thread that receives a response makes the stream wait for the
-///   batch, and the thread that drops the batch records an event in the stream.
+///   batch, and the thread that drops the batch records an event in the stream. The event of a
+///   batch that is dropped during a CUDA graph capture is recorded after the capture, by the next
+///   thread that submits a request, waits for a response, or receives or drops a batch.
 /// - **Memory** for batches is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded or the request is canceled.
@@ -90,6 +93,8 @@ pub struct Decoder<B> {
     /// The thread that receives a response calls this function with the batch. The function may use
     /// the user's stream.
     on_receive: fn(&B) -> Result<()>,
+    /// Called by threads that may use the user's stream, when they submit or wait.
+    deferred_release: Option<ReleaseDeferred>,
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
 }
@@ -105,6 +110,7 @@ impl<B: Send + 'static> Decoder<B> {
         B: Delivered,
     {
         let (handle, memory_plan) = (batches.handle(), batches.memory_plan());
+        let deferred_release = batches.deferred_release();
         let capacity = if memory_plan.device_slots > 0 { memory_plan.device_slots } else { memory_plan.slots };
         let server = Server { requests: requests.clone(), batches, capacity };
         let thread = std::thread::Builder::new()
@@ -113,7 +119,8 @@ impl<B: Send + 'static> Decoder<B> {
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
         let (on_receive, process) = (B::on_receive as fn(&B) -> _, std::process::id());
         let batchers = Mutex::default();
-        Ok(Decoder { requests, handle, memory_plan, thread: Some(thread), on_receive, batchers, process })
+        let thread = Some(thread);
+        Ok(Decoder { requests, handle, memory_plan, thread, on_receive, deferred_release, batchers, process })
     }
 
     /// Decodes `images` into a batch, in order, and waits for the batch. A device batch is returned
@@ -156,6 +163,7 @@ impl<B: Send + 'static> Decoder<B> {
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process("decoder", self.process)?;
+        self.release_deferred();
         let images = images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect();
         Ok(self.create_pending(self.requests.submit(images)?))
     }
@@ -170,6 +178,7 @@ impl<B: Send + 'static> Decoder<B> {
             requests: self.requests.clone(),
             ticket,
             on_receive: self.on_receive,
+            deferred_release: self.deferred_release.clone(),
             process: self.process,
         }
     }
@@ -208,6 +217,12 @@ impl<B> Decoder<B> {
         self.batchers.lock().expect("no code panics while holding this lock")
     }
 
+    /// Releases the memory of batches that the program dropped during a graph capture, if the
+    /// capture has ended.
+    pub(super) fn release_deferred(&self) {
+        self.deferred_release.iter().for_each(|release| release());
+    }
+
     /// Returns the decoder's memory plan, without pending requests and your copies of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory_plan
@@ -237,8 +252,8 @@ impl<B> fmt::Debug for Decoder<B> {
 }
 
 /// The pending response of a [`Decoder`], a batch that can be received once. A `Pending` is also a
-/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can usually
-/// still be received, so await `&mut pending` if the stream may be captured.
+/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can still be
+/// received, so await `&mut pending` if the stream may be captured.
 ///
 /// Dropping this value cancels the request. Images that are already being decoded are finished.
 #[must_use = "dropping it cancels the request"]
@@ -247,6 +262,7 @@ pub struct Pending<B> {
     requests: Arc<Requests<B>>,
     ticket: u64,
     on_receive: fn(&B) -> Result<()>,
+    deferred_release: Option<ReleaseDeferred>,
     process: u32,
 }
 
@@ -254,12 +270,10 @@ impl<B> Pending<B> {
     /// Waits for the batch. Makes the decoder's stream wait until a device batch is ready.
     ///
     /// # Errors [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the request has waited for
-    /// longer than [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout), and the
-    /// program holds all of the decoder's batches.
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
-    /// captured into a CUDA graph. The batch is not lost: wait again after the capture. However, if
-    /// a capture prevents the reuse of batches that the program has dropped, a request that has
-    /// waited for longer than the timeout fails with this kind, and its batch is lost.
+    /// longer than [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout), because
+    /// the program holds all of the decoder's batches, or because it has dropped them during a CUDA
+    /// graph capture. [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream
+    /// is being captured into a CUDA graph. The batch is not lost: wait again after the capture.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
     /// the decoder was dropped or [closed](Decoder::close) before it decoded the batch, or if
@@ -273,6 +287,7 @@ impl<B> Pending<B> {
     /// can still be received.
     fn take(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
+        while self.deferred_release.is_some() && !self.is_ready_within(POLL_INTERVAL) {}
         self.response.wait(on_batch)
     }
 
@@ -284,14 +299,25 @@ impl<B> Pending<B> {
     /// Waits at most `timeout` for the batch. Returns whether [`wait`](Pending::wait) would now
     /// return without blocking.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
-        check_process("decoder", self.process).is_err() || self.response.wait_timeout(timeout)
+        check_process("decoder", self.process).is_err() || {
+            self.release_deferred();
+            self.response.wait_timeout(timeout)
+        }
     }
 
     /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, stores
     /// the waker of `context`, and wakes it as soon as `wait` would no longer block. A later call
     /// replaces the waker.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.response.poll(context) }
+        if check_process("decoder", self.process).is_err() {
+            return Poll::Ready(());
+        }
+        self.release_deferred();
+        self.response.poll(context)
+    }
+
+    fn release_deferred(&self) {
+        self.deferred_release.iter().for_each(|release| release());
     }
 }
 

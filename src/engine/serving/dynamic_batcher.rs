@@ -70,8 +70,8 @@ pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive for batches that are received after the thread has ended.
-    _decoder: Arc<Decoder<B>>,
+    /// Also keeps the decoder alive for batches that are received after the thread has ended.
+    decoder: Arc<Decoder<B>>,
     process: u32,
 }
 
@@ -108,7 +108,7 @@ impl<B: Send + 'static> Decoder<B> {
             .spawn(move || collector.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the thread for dynamic batching: {e}")))?;
         let (batches, thread) = (Some(batches), Some(thread));
-        Ok(DynamicBatcher { queue, batches, thread, _decoder: self.clone(), process: std::process::id() })
+        Ok(DynamicBatcher { queue, batches, thread, decoder: self.clone(), process: std::process::id() })
     }
 }
 
@@ -126,6 +126,7 @@ impl<B, T> DynamicBatcher<B, T> {
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process("decoder", self.process)?;
+        self.decoder.release_deferred();
         self.queue.push(images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect(), value)
     }
 

@@ -203,9 +203,9 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited for at least the timeout. The errors have the kind and
-    /// the text of `cause`. If `cause` is itself a timeout, the text says instead that the program
-    /// holds all `capacity` batches.
+    /// Fails the requests that have waited for at least the timeout. The errors are timeouts, so
+    /// that [`ErrorKind::Capturing`] always means that the batch can still be received. Their text
+    /// contains `cause`, unless `cause` says that the program holds all `capacity` batches.
     pub(crate) fn fail_late_requests(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.submit_time.elapsed() >= self.limits.timeout;
         let mut late_requests = Vec::new();
@@ -218,18 +218,15 @@ impl<B> Requests<B> {
         }
         drop(state);
         for Request { submit_time, response, .. } in late_requests {
-            let timeout_text = || {
-                format!(
-                    "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
-                     some before requesting more, or raise max_in_flight",
-                    submit_time.elapsed().as_secs_f64()
-                )
+            let cause = match cause.kind() {
+                ErrorKind::Timeout => format!(
+                    "the program holds all {capacity} batches of the decoder; drop some before requesting more, or \
+                     raise max_in_flight"
+                ),
+                _ => cause.cause().to_owned(),
             };
-            let text = match cause.kind() {
-                ErrorKind::Timeout => timeout_text(),
-                _ => cause.cause().replace("raise prefetch", "raise max_in_flight"),
-            };
-            response.set(Err(Error::new(cause.kind(), text)));
+            let text = format!("the request waited {:.1} s for a batch: {cause}", submit_time.elapsed().as_secs_f64());
+            response.set(Err(Error::new(ErrorKind::Timeout, text)));
         }
     }
 

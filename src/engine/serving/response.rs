@@ -42,7 +42,9 @@ impl<B> State<B> {
         }
         match std::mem::replace(&mut self.response, ResponseState::Taken) {
             ResponseState::Ready(response) => response,
-            _ => Err(Error::config("the batch has already been taken; store it when you take it")),
+            _ => Err(Error::config(
+                "the response, a batch or an error, has already been taken; store it when you take it",
+            )),
         }
     }
 }

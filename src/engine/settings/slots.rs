@@ -191,7 +191,9 @@ impl Settings {
     }
 
     pub(crate) fn clear_reserve(&self) {
-        *self.reserve() = Reserve::default();
+        // The number of slots in use remains for the loader's final statistics.
+        let mut reserve = self.reserve();
+        (reserve.slots, reserve.slot_sender) = (Vec::new(), None);
     }
 
     pub(crate) fn set_prefetch(&self, prefetch: usize) {

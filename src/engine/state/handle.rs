@@ -9,7 +9,7 @@ use super::runtime::Runtime;
 use super::sample_errors::{OnError, SampleError, SampleErrors};
 use crate::decode::{Codecs, DecodedCache};
 use crate::device::DeviceCounters;
-use crate::engine::settings::{MemoryPlan, Settings};
+use crate::engine::settings::MemoryPlan;
 use crate::error::{Error, ErrorKind, Result, counted, guarded};
 use crate::recipe::Recipe;
 use crate::sampler::Schedule;
@@ -91,18 +91,19 @@ impl Shared {
         BatchIndex { epoch, batch }: BatchIndex,
         failures: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
-        let mut failures = failures.peekable();
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
+        let failures: Vec<_> = failures.collect();
         // A decoder reports failures in the batch itself.
-        if failures.peek().is_none() || self.recipe.blanks_failed {
+        if failures.is_empty() || self.recipe.blanks_failed {
             return Ok(());
+        }
+        // The batch then fails, so none of its samples has been skipped.
+        if let Some((_, error)) = failures.iter().find(|(_, error)| error.is_exhausted()) {
+            return Err((*error).clone());
         }
         let mut sample_errors = self.sample_errors.lock().expect("no code panics while holding this lock");
         let (mut last_error, mut skipped) = (None, Vec::new());
         for (sample, error) in failures {
-            if error.is_exhausted() {
-                return Err(error.clone());
-            }
             if sample_errors.record(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
                 skipped.push(error.clone());
             }
@@ -177,7 +178,7 @@ impl LoaderHandle {
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed_seconds();
-        stats.slots = Settings::slots_for(stats.prefetch);
+        stats.slots = settings.slots_in_use();
         stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
             (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);

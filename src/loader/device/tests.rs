@@ -679,7 +679,35 @@ fn a_response_can_be_received_after_a_capture() {
     stream.consumer.capturing.store(false, Relaxed);
     for (answer, expected) in answers.iter().zip(&expected) {
         assert!(pixels(&sim, &answer.wait().unwrap()) == *expected);
-        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("the batch has already been taken"));
+        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("has already been taken"));
+    }
+}
+
+/// The program drops all batches during a capture. No further batch can be taken or dropped, so a
+/// request must release them.
+#[test]
+fn requests_continue_after_all_batches_were_dropped_during_a_capture() {
+    let (originals, sim) = (originals(false), Sim::new(Mistake::None, 5));
+    let decoder =
+        decoder_with(&sim, |options| options.max_in_flight(2).held_batches_timeout(Duration::from_millis(300)));
+    let request = || originals[..8].to_vec();
+    let batches: Vec<_> = (0..3).map(|_| decoder.decode(request()).unwrap()).collect();
+    let shared = batches[0].shared.clone();
+    shared.consumer.capturing.store(true, Relaxed);
+    drop(batches);
+    // `Capturing` would mean that the response can still be received.
+    let error = decoder.decode(request()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let text = error.to_string();
+    assert!(text.contains("the request waited") && text.contains("max_in_flight"), "{text}");
+    assert!(text.contains("3 device slots of batches that the program has dropped"), "{text}");
+
+    let pending = decoder.submit(request()).unwrap();
+    shared.consumer.capturing.store(false, Relaxed);
+    // The capture ends after the request was submitted, so the wait releases the slots.
+    drop(pending.wait().unwrap());
+    for _ in 0..4 {
+        drop(decoder.decode(request()).unwrap());
     }
 }
 

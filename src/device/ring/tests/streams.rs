@@ -121,3 +121,40 @@ fn a_batch_dropped_during_a_capture_is_released_after_it() {
     }
     assert!(ring.shared.deferred_slots.lock().unwrap().is_empty());
 }
+
+/// The streams of a batch that is dropped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Users {
+    /// A stream of the program, and a stream that is being captured.
+    OneCaptured,
+    /// A stream of the program. The batch is also exported.
+    Exported,
+}
+
+/// A driver older than CUDA 12.5 cannot record an event for all work on the device.
+#[test]
+fn with_an_old_driver_a_deferred_slot_is_reused_after_the_work_of_its_users() {
+    for users in [Users::OneCaptured, Users::Exported] {
+        let sim = Sim::new(Mistake::None, 5);
+        sim.state().cannot_mark.store(true, Relaxed);
+        let mut ring = open(&sim, CONVERTED, 0).unwrap();
+        let (other, seen) = (sim.stream().unwrap(), Seen::default());
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
+        while let Some(batch) = next(&mut ring) {
+            let batch = batch.unwrap();
+            batch.use_on(other.twin()).unwrap();
+            read_on(&other, &batch, &seen, false);
+            if users == Users::Exported {
+                batch.export();
+            } else {
+                let captured = other.twin();
+                captured.capturing.store(true, Relaxed);
+                batch.use_on_captured(captured);
+            }
+        }
+        finish(&sim, &other);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), BATCHES as usize);
+        assert!(seen.iter().all(|(_, _, right)| *right), "{users:?}: {seen:?}");
+    }
+}
