@@ -12,6 +12,7 @@ use crate::decode::Size;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{AnyFieldType, FieldWriter, Image};
+use crate::recipe::check_sample_size;
 use crate::sampler::{self, MixtureOptions, Rng, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
@@ -415,12 +416,13 @@ impl Loader {
     /// error when it loads the sample.
     ///
     /// # Errors
-    /// If the dataset or its class list cannot be opened, if a sample cannot be read, if the fields
-    /// are invalid, or if the loader has no image field that uses the loader's
-    /// [augmentation](Loader::augment).
+    /// If the dataset or its class list cannot be opened, if a sample cannot be read or exceeds
+    /// [`max_sample_bytes`](Loader::max_sample_bytes), if the fields are invalid, or if the loader
+    /// has no image field that uses the loader's [augmentation](Loader::augment).
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
         let (codecs, retries, field_types) = (self.images.codecs(), self.images.retries, self.fields()?);
+        let max_bytes = self.images.max_sample_bytes;
         let mut images = field_types.iter().filter(|(_, AnyFieldType(kind))| kind.augment().is_none());
         let image = images.find_map(|(name, AnyFieldType(kind))| match kind.writer() {
             FieldWriter::Image(source_field) => Some((name, Image::with_options(source_field, None, kind.frames()))),
@@ -434,9 +436,13 @@ impl Loader {
                 retries,
                 id as u64,
                 || true,
-                || source.read_drawn(id, 0, buffers.next().expect("there is a buffer for every attempt")),
+                || {
+                    let buffer = buffers.next().expect("there is a buffer for every attempt");
+                    source::within(max_bytes, || source.read_drawn(id, 0, buffer))
+                },
             );
             let sample = sample.map_err(|e| source::sample_error(&*source, id, "", e))?;
+            check_sample_size(&sample, max_bytes).map_err(|e| source::sample_error(&*source, id, sample.key(), e))?;
             let encoded =
                 image.encoded(name, &sample, &codecs, &Rng::new(0, 0, 0)).and_then(|(bytes, _)| codecs.open(bytes));
             Ok(encoded.map_or(Size::new(0, 0), |image| image.size()))

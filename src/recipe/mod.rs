@@ -18,5 +18,5 @@ mod sample_image;
 pub(crate) use augments::Augments;
 pub(crate) use damage::DamageLog;
 pub(crate) use partners::{Partners, draw_partners};
-pub(crate) use recipe::{Recipe, frame_error, image_buffer_bytes};
+pub(crate) use recipe::{Recipe, check_sample_size, frame_error, image_buffer_bytes};
 pub(crate) use sample_image::{SampleImage, count_damaged_frames, count_damaged_images, share_decoding};

@@ -241,12 +241,7 @@ impl Recipe {
     }
 
     pub(crate) fn check_size(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
-        let sample_bytes = sample.total_bytes() as u64;
-        if sample_bytes > self.max_sample_bytes {
-            let cause = format!("the sample has {sample_bytes} bytes, but the limit is {}", self.max_sample_bytes);
-            return Err(self.sample_error(id, sample.key(), Error::in_source(cause)));
-        }
-        Ok(())
+        check_sample_size(sample, self.max_sample_bytes).map_err(|e| self.sample_error(id, sample.key(), e))
     }
 
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
@@ -425,6 +420,16 @@ impl Recipe {
             (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
         }
         fields.finish(full);
+    }
+}
+
+/// Fails if the fields of the sample have more than `max_bytes` bytes in total.
+pub(crate) fn check_sample_size(sample: &Sample<'_>, max_bytes: u64) -> Result<()> {
+    match sample.total_bytes() as u64 {
+        bytes if bytes > max_bytes => {
+            Err(Error::in_source(format!("the sample has {bytes} bytes, but the limit is {max_bytes}")))
+        }
+        _ => Ok(()),
     }
 }
 

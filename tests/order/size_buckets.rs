@@ -228,6 +228,25 @@ fn image_sizes_are_upright_and_zero_for_unreadable_headers() {
 }
 
 #[test]
+fn image_sizes_respect_the_limit_of_the_sample_size() {
+    let mut rng = Rng::new(1, 1, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let images = [png(&mut rng, 7, 3), png(&mut rng, 90, 90)];
+    for (name, image) in ["a.png", "b.png"].iter().zip(&images) {
+        std::fs::write(folder.path().join(name), image).unwrap();
+    }
+    let samples = images.iter().map(|image| OwnedSample::new("x").field("png", image.clone())).collect();
+    let largest = images[1].len() as u64;
+    for loader in [Loader::new(folder.path()), Loader::source(Memory::new(samples))] {
+        let loader = loader.augment(Augment::cover(1, 1)).drop_field("label");
+        let sizes = loader.clone().max_sample_bytes(largest).image_sizes().unwrap();
+        assert_eq!(sizes, [Size::new(7, 3), Size::new(90, 90)]);
+        let e = loader.max_sample_bytes(largest - 1).image_sizes().unwrap_err().to_string();
+        assert!(e.contains("sample 1") && e.contains(&format!("{largest} bytes")), "{e}");
+    }
+}
+
+#[test]
 fn options_incompatible_with_size_buckets_are_refused() {
     let mut rng = Rng::new(1, 1, 1);
     let sample = |id: usize| OwnedSample::new(id.to_string()).field("png", png(&mut rng, 9, 9)).label(0);
