@@ -17,6 +17,12 @@ pub(super) trait Decoder {
     /// Returns the format of the pixels that [`read`](Decoder::read) writes.
     fn pixel_format(&self) -> PixelFormat;
 
+    /// Returns the size of the large buffers that [`read`](Decoder::read) allocates, in bytes, if
+    /// they may exceed 8 bytes per pixel, and 0 otherwise.
+    fn scratch_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
     fn orientation(&self) -> u8;
 
@@ -73,6 +79,9 @@ impl PixelFormat {
 pub(super) struct OpenedImage<'a> {
     /// The decoder. `None` after it has been used, and for an image that only a dense map can read.
     pub(super) decoder: Option<BoxedDecoder<'a>>,
+    /// Estimated memory for decoding, apart from the RGB pixels, in bytes; 0 for an image that only
+    /// a dense map can read.
+    pub(super) scratch_bytes: u64,
     /// Estimated memory for checking the values of an image that only a dense map can read, in
     /// bytes; 0 for all other images.
     pub(super) check_memory: u64,
@@ -84,6 +93,10 @@ pub(super) struct OpenedImage<'a> {
 impl OpenedImage<'_> {
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored_size)
+    }
+
+    pub(super) fn scratch_bytes(&self) -> u64 {
+        self.scratch_bytes
     }
 
     pub(super) fn check_memory(&self) -> u64 {

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format::{self, Format};
 
-use crate::decode::decoder::{BoxedDecoder, ChannelType, OpenFn, OpenedImage, PixelFormat};
+use crate::decode::decoder::{BoxedDecoder, ChannelType, Decoder, OpenFn, OpenedImage, PixelFormat};
 use crate::decode::formats;
 use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
@@ -42,7 +42,8 @@ impl ImageCodec {
             Err(e) => return self.read_map_header(bytes).ok_or(e),
         };
         let (stored_size, orientation) = (decoder.size(), Orientation::new(decoder.orientation()));
-        Ok(OpenedImage { decoder: Some(decoder), check_memory: 0, stored_size, orientation })
+        let scratch_bytes = scratch_bytes(&*decoder, orientation);
+        Ok(OpenedImage { decoder: Some(decoder), scratch_bytes, check_memory: 0, stored_size, orientation })
     }
 
     /// Opens a TIFF that only a dense map can read, such as a TIFF with six bands. The image can be
@@ -51,7 +52,7 @@ impl ImageCodec {
         let map = self.open_float_image(bytes)?;
         let check_memory = map.check_memory().max(1);
         let orientation = map.orientation().map_or(Orientation::default(), |turned| turned.orientation());
-        Some(OpenedImage { decoder: None, check_memory, stored_size: map.size(), orientation })
+        Some(OpenedImage { decoder: None, scratch_bytes: 0, check_memory, stored_size: map.size(), orientation })
     }
 
     fn open_float_image<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
@@ -122,6 +123,16 @@ impl ImageCodec {
     fn decode_error(&self, bytes: &[u8], e: &str) -> Error {
         Error::decode(format!("{} of {} bytes: {e}", self.format.name, bytes.len()))
     }
+}
+
+/// Returns the size of the buffers that [`ImageCodec::decode`] uses in addition to its output, in
+/// bytes.
+fn scratch_bytes(decoder: &dyn Decoder, orientation: Orientation) -> u64 {
+    let (area, format) = (decoder.size().area(), decoder.pixel_format());
+    let is_direct = format == PixelFormat::RGB8 && orientation.is_upright();
+    let raw_bytes_per_pixel = if is_direct { 0 } else { format.bytes_per_pixel() };
+    let turned_bytes_per_pixel = if orientation.is_upright() { 0 } else { 3 };
+    area.saturating_mul(raw_bytes_per_pixel + turned_bytes_per_pixel).saturating_add(decoder.scratch_bytes())
 }
 
 /// Returns the memory limit of a decoder: eight bytes per pixel of the largest allowed image, but

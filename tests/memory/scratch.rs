@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::counting::{LIVE, PEAK};
 use crate::process::serial;
 use crate::support::{self, BatchContent, NumberCodec, NumberSource, exit_on_hang, reference_epoch};
+use crate::tiff::tiff;
 use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Pixels, Rect, Size, check};
 use warpfeed::field::{Boxes, DenseMap, Image, Patches};
 use warpfeed::format::Format;
@@ -381,6 +382,15 @@ fn estimates_cover_the_memory_that_decoders_use() {
     jpeg_encoder::Encoder::new(&mut of_four, 90)
         .encode(&pixels, size.0, size.1, jpeg_encoder::ColorType::Cmyk)
         .unwrap();
+    let tiff_of_one_strip = |channels: u16, (bits, format): (u16, u16), photometric: u8, orientation: u16| {
+        let strip_size = Size::new(size.0.into(), size.1.into());
+        let values = vec![0; strip_size.area() as usize * usize::from(channels * bits / 8)];
+        let mut file = tiff((strip_size, strip_size.height), &values, channels, (bits, format), 1, orientation);
+        // The entry of tag 262 (PhotometricInterpretation): one value of 16 bits.
+        let entry = file.windows(8).rposition(|bytes| bytes == [6, 1, 3, 0, 1, 0, 0, 0]).unwrap();
+        file[entry + 8] = photometric;
+        file
+    };
     let kinds = [
         ("baseline", jpeg(size, false)),
         ("without EOI", without_eoi),
@@ -395,6 +405,15 @@ fn estimates_cover_the_memory_that_decoders_use() {
         ("gif", encode(&image, image::ImageFormat::Gif)),
         ("bmp", encode(&image, image::ImageFormat::Bmp)),
         ("tiff", encode(&image, image::ImageFormat::Tiff)),
+        ("webp with alpha", encode(&image.to_rgba8().into(), image::ImageFormat::WebP)),
+        ("float tiff", encode(&image.to_rgb32f().into(), image::ImageFormat::Tiff)),
+        ("float tiff with alpha", encode(&image.to_rgba32f().into(), image::ImageFormat::Tiff)),
+        ("float tiff in one strip", tiff_of_one_strip(3, (32, 3), 2, 1)),
+        ("16-bit tiff in one strip", tiff_of_one_strip(3, (16, 1), 2, 1)),
+        ("cmyk tiff in one strip", tiff_of_one_strip(4, (8, 1), 5, 1)),
+        ("16-bit cmyk tiff in one strip", tiff_of_one_strip(4, (16, 1), 5, 1)),
+        ("turned float tiff", tiff_of_one_strip(3, (32, 3), 2, 6)),
+        ("turned 16-bit cmyk tiff", tiff_of_one_strip(4, (16, 1), 5, 6)),
     ];
     let codecs = Codecs::new().convert_to_u8(true);
     for (kind, bytes) in &kinds {

@@ -7,9 +7,9 @@ use crate::decode::image::ImageCodec;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
-/// Estimated scratch memory for decoding and converting to RGB, in bytes per pixel. It is enough
-/// for four 16-bit channels of an upright image, but not for three float channels.
-const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
+/// Minimum estimate of the scratch memory for decoding and converting to RGB, in bytes per pixel.
+/// It covers the buffers of the decoders for PNG, WebP, GIF and BMP.
+const MIN_SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
 /// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. A header
 /// can declare any number of channels, so an unlimited check could take arbitrarily long.
@@ -26,11 +26,13 @@ impl Codec for ImageCodec {
     }
 
     fn decode_memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
-        let values = match &image.header {
-            ParsedHeader::Image(opened) => opened.check_memory(),
-            _ => 0,
+        let area = image.size().area();
+        let (scratch, check) = match &image.header {
+            ParsedHeader::Image(opened) => (opened.scratch_bytes(), opened.check_memory()),
+            _ => (0, 0),
         };
-        image.size().area().saturating_mul(3 + SCRATCH_BYTES_PER_PIXEL).max(values)
+        let scratch = scratch.max(area.saturating_mul(MIN_SCRATCH_BYTES_PER_PIXEL));
+        area.saturating_mul(3).saturating_add(scratch).max(check)
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
@@ -60,7 +62,7 @@ impl ImageCodec {
         let (bytes, chunk_bytes) = (stored.stored_bytes(), stored.check_memory());
         for (what, bytes, max_bytes_per_pixel) in [
             ("values", bytes, MAX_STORED_BYTES_PER_PIXEL),
-            ("a strip or tile", chunk_bytes, 3 + SCRATCH_BYTES_PER_PIXEL),
+            ("a strip or tile", chunk_bytes, 3 + MIN_SCRATCH_BYTES_PER_PIXEL),
         ] {
             let limit = self.options.max_pixels.saturating_mul(max_bytes_per_pixel);
             if bytes > limit {

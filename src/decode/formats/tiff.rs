@@ -51,6 +51,16 @@ impl Decoder for TiffPage<'_> {
         self.pixel_format
     }
 
+    /// The buffers are a decoded strip or tile, its values if they have fewer than 8 bits, and the
+    /// inks of a CMYK image.
+    fn scratch_bytes(&self) -> u64 {
+        let ink_bytes = match self.tiff.photometric {
+            Photometric::Cmyk => self.tiff.size.area().saturating_mul(4 * self.tiff.value_bytes() as u64),
+            _ => 0,
+        };
+        self.tiff.max_chunk_bytes().saturating_add(self.tiff.max_widened_bytes()).saturating_add(ink_bytes)
+    }
+
     fn orientation(&self) -> u8 {
         self.tiff.orientation
     }

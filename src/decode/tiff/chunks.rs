@@ -43,6 +43,12 @@ impl Tiff<'_> {
         self.row_bytes().saturating_mul(self.chunk_size.height.into())
     }
 
+    /// Returns the size of the largest strip or tile after values of fewer than 8 bits have been
+    /// widened to a byte each, or 0 if the values are not widened.
+    pub(in crate::decode) fn max_widened_bytes(&self) -> u64 {
+        if self.bits < 8 { self.chunk_size.area().saturating_mul(self.chunk_channels() as u64) } else { 0 }
+    }
+
     pub(in crate::decode) fn pixel_bytes(&self) -> u64 {
         self.size.area().saturating_mul((self.channels * self.value_bytes()) as u64)
     }
