@@ -60,9 +60,12 @@ pub struct Policy {
     form: PolicyKind,
     bins: u32,
     sampling: Sampling,
-    /// Error message for a setter or an interpolation that the policy does not support.
+    /// Error message for a setter that the policy does not support.
     #[serde(skip)]
     misuse: Option<&'static str>,
+    /// Error message for an interpolation that geometric effects do not support.
+    #[serde(skip)]
+    unfit_interpolation: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,7 +100,7 @@ impl From<Timm> for String {
 
 impl Policy {
     fn new(form: PolicyKind, bins: u32) -> Self {
-        Policy { form, bins, sampling: Sampling::default(), misuse: None }
+        Policy { form, bins, sampling: Sampling::default(), misuse: None, unfit_interpolation: None }
     }
 
     /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`. The
@@ -194,7 +197,7 @@ impl Policy {
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
-        self.misuse = interpolation.warp_error().or(self.misuse);
+        self.unfit_interpolation = interpolation.warp_error();
         self
     }
 
@@ -285,7 +288,7 @@ impl Operation for Policy {
 
     fn check(&self) -> Result<()> {
         let refuse = |cause: String| Err(Error::config(format!("augment: {cause}")));
-        if let Some(cause) = self.misuse {
+        if let Some(cause) = self.unfit_interpolation.or(self.misuse) {
             return refuse(cause.to_owned());
         }
         let check_range = |name: &str, value: u32, min: u32, max: u32| {

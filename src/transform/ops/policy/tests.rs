@@ -231,3 +231,16 @@ fn numbers_out_of_range_are_rejected() {
     assert_refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
     assert_refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
 }
+
+#[test]
+fn the_last_interpolation_applies() {
+    let unfit = Policy::rand_augment(2, 9).interpolation(Interpolation::Bicubic);
+    let e = unfit.check().unwrap_err();
+    assert!(e.cause().contains("interpolation bicubic is for the resize only"), "{e}");
+    let corrected = unfit.interpolation(Interpolation::Bilinear);
+    corrected.check().unwrap();
+    assert_eq!(corrected, Policy::rand_augment(2, 9).interpolation(Interpolation::Bilinear));
+    let misused = Policy::rand_augment(2, 9).severity(3).interpolation(Interpolation::Bilinear);
+    let e = misused.check().unwrap_err();
+    assert!(e.cause().contains("severity needs aug_mix"), "a valid interpolation must not hide other errors: {e}");
+}
