@@ -237,12 +237,14 @@ impl BatchInfo {
     /// Returns `field`, the index of the label field, if the batch has labels. Fails if `field` is
     /// `None` or the batch has no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
-        let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
+        let field = field.ok_or_else(|| {
+            Error::config("labels: the batch has no label field: remove drop_field(\"label\"); batches of a Decoder have no labels")
+        })?;
         if self.header.has_labels {
             return Ok(field);
         }
         let default_cause = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
-                     read -1 with unlabeled(true), or select the column or array that contains the labels with \
+                     read -1 with unlabeled(true), or select the column or array of a table that contains the labels with \
                      TableOptions::label";
         let cause = self.samples[0].missing_label_cause.as_deref().unwrap_or(default_cause);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))

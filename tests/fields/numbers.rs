@@ -167,10 +167,8 @@ fn a_loader_without_an_image_decodes_nothing() {
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
         let e = batches[0].labels().unwrap_err();
-        assert_eq!(
-            (e.kind(), e.cause()),
-            (ErrorKind::Config, "labels: the loader was opened with drop_field(\"label\")")
-        );
+        assert_eq!(e.kind(), ErrorKind::Config);
+        assert!(e.cause().starts_with("labels: the batch has no label field: remove drop_field(\"label\")"), "{e}");
     });
 }
 
