@@ -76,7 +76,9 @@ unsafe impl Sync for HeapAllocation {}
 impl HeapAllocation {
     fn new(len: usize) -> Result<Self> {
         let allocation_error = || {
-            let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
+            let cause = format!(
+                "cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch (max_in_flight of a decoder)"
+            );
             Error::new(ErrorKind::Memory, cause)
         };
         // With the default alignment, a large block usually comes from the operating system as

@@ -10,7 +10,9 @@ use super::images::ImageOptions;
 use super::input::Input;
 use crate::batch::{Delivered, HostBatch};
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use crate::field::{Geometry, Image};
 use crate::sampler::Rank;
 use crate::source::Source;
@@ -104,13 +106,7 @@ impl DecoderBuilder {
         open: impl FnOnce(Loader) -> Result<Batches<B>>,
     ) -> Result<Decoder<B>> {
         let (loader, requests) = self.loader()?;
-        let batches = open(loader).map_err(|e| match e.kind() {
-            // The prefetch depth of the loader is the decoder's number of requests in flight, so
-            // the message must name the decoder's option.
-            ErrorKind::Memory => Error::new(e.kind(), e.cause().replace("prefetch(", "max_in_flight(")),
-            _ => e,
-        })?;
-        Decoder::new(requests, batches)
+        Decoder::new(requests, open(loader)?)
     }
 
     /// Returns a loader that prepares one batch per request, and the queue of requests, which is

@@ -103,7 +103,7 @@ impl MemoryBound {
     /// Returns an error that lists the parts of the required memory, the limit, and option values
     /// that would fit.
     fn refusal_error(self, demand: &MemoryDemand<'_>) -> Error {
-        let MemoryDemand { schemas, prefetch, scratch, device_bytes } = *demand;
+        let MemoryDemand { schemas, prefetch, depth_option, scratch, device_bytes } = *demand;
         let (prefetch_depth, batch_size, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let slot_bytes = slots.checked_mul(schemas.bytes());
         // Show exact byte counts if the required memory and the limit round to the same text.
@@ -158,13 +158,13 @@ impl MemoryBound {
         text += &match (cache_bytes, smaller_prefetch, smaller_batch) {
             (Some(bytes), ..) => format!("cache_decoded({bytes}) fits"),
             (None, Some(prefetch_depth), Some(batch_size)) => {
-                format!("prefetch({prefetch_depth}) fits, or batch_size({batch_size})")
+                format!("{depth_option}({prefetch_depth}) fits, or batch_size({batch_size})")
             }
-            (None, Some(prefetch_depth), None) => format!("prefetch({prefetch_depth}) fits"),
+            (None, Some(prefetch_depth), None) => format!("{depth_option}({prefetch_depth}) fits"),
             (None, None, Some(batch_size)) => format!("batch_size({batch_size}) fits"),
             (None, None, None) => match smallest_fit() {
-                Some(batch_size) => format!("batch_size({batch_size}) with prefetch(1) fits"),
-                None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
+                Some(batch_size) => format!("batch_size({batch_size}) with {depth_option}(1) fits"),
+                None => format!("not even batch_size(1) with {depth_option}(1) fits"),
             },
         };
         Error::new(ErrorKind::Memory, text)
@@ -175,6 +175,8 @@ impl MemoryBound {
 pub(super) struct MemoryDemand<'a> {
     pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
+    /// Name of the option that sets the prefetch depth, for messages.
+    pub(super) depth_option: &'static str,
     pub(super) scratch: ScratchPlan,
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
@@ -325,7 +327,8 @@ mod tests {
             for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
                 let prefetch =
                     bound.automatic_prefetch(max_slots_bytes(false, false), &schemas, &scratch, device_bytes);
-                let demand = MemoryDemand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
+                let (schemas, device_bytes, depth_option) = (&schemas, &device_bytes, "prefetch");
+                let demand = MemoryDemand { schemas, prefetch, depth_option, scratch, device_bytes };
                 assert_eq!(bound.plan_scratch(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }
         }

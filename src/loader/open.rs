@@ -315,7 +315,9 @@ impl OpenLoader {
             }
             depth => Bounds::exactly(depth),
         };
-        let scratch = bound.plan_scratch(&MemoryDemand { schemas, prefetch, scratch, device_bytes })?;
+        // The prefetch depth of a `Decoder` is its number of requests in flight.
+        let depth_option = if batch_sampler.is_some() { "max_in_flight" } else { "prefetch" };
+        let scratch = bound.plan_scratch(&MemoryDemand { schemas, prefetch, depth_option, scratch, device_bytes })?;
         Ok(MemoryDivision { prefetch, scratch })
     }
 

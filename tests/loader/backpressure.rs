@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{NumberSource, exit_on_hang, loader};
-use warpfeed::{Augment, ErrorKind};
+use warpfeed::{Augment, Decoder, ErrorKind};
 
 /// Waits until `value` is at least `expected`, and returns the value 200 ms later. There is no
 /// timeout, because the machine may be busy.
@@ -142,6 +142,15 @@ fn too_little_memory_names_the_batch_size_that_fits() {
         e.to_string().ends_with("batch_size(1) with prefetch(1) fits") || e.to_string().ends_with("batch_size(1) fits"),
         "{e}"
     );
+}
+
+#[test]
+fn memory_errors_of_a_decoder_name_its_options() {
+    let decoder = Decoder::builder().augment(Augment::eval(256, 224)).batch_size(16).workers(1).max_in_flight(4);
+    let error = |bytes| decoder.clone().memory_limit(bytes).host().unwrap_err().to_string();
+    assert!(error(1000).ends_with("not even batch_size(1) with max_in_flight(1) fits"), "{}", error(1000));
+    let e = error(8 << 20);
+    assert!(e.contains(": max_in_flight(") && !e.contains("prefetch"), "{e}");
 }
 
 #[test]
