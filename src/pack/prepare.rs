@@ -151,7 +151,21 @@ impl Preparer<'_> {
         if frames.choices() > 1 {
             return Err(Error::config("clips with jitter cannot be packed: set jitter to 0"));
         }
-        frames.append_mapped(out, |frame, out| self.recode_image(sample, frame, out, images))
+        let (start, first_image) = (out.len(), images.len());
+        frames.append_mapped(out, |frame, out| self.recode_image(sample, frame, out, images))?;
+        let images = &mut images[first_image..];
+        let is_unchanged = |image: &PreparedImage| matches!(image.outcome, None | Some(RecodeOutcome::Kept));
+        // The frames of a video share packets, which a list of separate frames would repeat.
+        if out.len() - start > bytes.len() && images.iter().all(is_unchanged) {
+            out.truncate(start);
+            append(out, bytes)?;
+            let (count, len) = (images.len(), bytes.len());
+            for (index, image) in images.iter_mut().enumerate() {
+                let share = len * (index + 1) / count - len * index / count;
+                (image.bytes_in, image.bytes_out) = (share, share);
+            }
+        }
+        Ok(())
     }
 
     fn recode_image(

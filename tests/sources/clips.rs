@@ -503,16 +503,24 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     let folder = folder(&VIDEOS[..2]);
     let dest = tempfile::tempdir().unwrap();
     let set = Clips::open(folder.path(), &ClipsOptions::new(3).stride(2)).unwrap();
-    Pack::new(&set).to(dest.path().join("clips.tar")).unwrap();
+    let report = Pack::new(&set).to(dest.path().join("clips.tar")).unwrap();
     let packed = open(dest.path().join("clips.tar")).unwrap();
     assert_eq!(packed.len(), 2);
-    let clips = |set: &dyn Source| {
+    let clip = |set: &dyn Source, index: usize| {
         let mut scratch = Vec::new();
-        let sample = set.read(1, &mut scratch).unwrap();
+        let sample = set.read(index, &mut scratch).unwrap();
         let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("{:?}", sample.names()) };
-        Frames::read(bytes).unwrap().iter().map(pixels).collect::<Vec<_>>()
+        (bytes.len(), Frames::read(bytes).unwrap().iter().map(pixels).collect::<Vec<_>>())
     };
-    assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
+    let mut total_bytes = 0;
+    for index in 0..2 {
+        let (expected_bytes, expected_frames) = clip(&set, index);
+        let (packed_bytes, packed_frames) = clip(&*packed, index);
+        assert!(packed_frames == expected_frames, "clip {index} has different frames");
+        assert_eq!(packed_bytes, expected_bytes, "each packet of clip {index} must be stored once");
+        total_bytes += expected_bytes as u64;
+    }
+    assert_eq!((report.bytes_in, report.bytes_out), (total_bytes, total_bytes));
     let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
 }
