@@ -71,8 +71,8 @@ static_assert(sizeof(Component) == 32, "Component");
 // are copied to the device together with the batch. If a record is all zeros, the host writes
 // the image, and the kernels skip it.
 struct __align__(16) DecodeOps {
-    // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip the
-    // image.
+    // Task of the kernels: JPEG to decode a JPEG, YUV to convert a video frame, or 0 to skip
+    // the image.
     u32 kind;
     // Number of segments into which restart markers divide the data of a JPEG; 0 for a video
     // frame.
