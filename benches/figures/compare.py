@@ -94,4 +94,43 @@ def peers(script):
                 yield name.value, ast.literal_eval(packages), described[function.id]
 
 
-TABLES = {"rivals": rivals, "unmeasured": unmeasured}
+# What DALI is compared with if warpfeed has its default settings: the group, the work, DALI's key,
+# and for plain and packed files the keys with the default and with `decode_on`.
+DEFAULTS = [
+    (
+        "device",
+        "batches on the GPU",
+        "dali/N",
+        ("folder/cpu/N", "folder/gpu/N"),
+        ("packed/cpu/N", "packed/gpu/N"),
+        "gpu",
+    ),
+    (
+        "training",
+        "ResNet-18 training",
+        "resnet18/dali/N",
+        ("resnet18/warpfeed folder/N", AUTO[1]),
+        ("resnet18/warpfeed/N", AUTO[0]),
+        "auto",
+    ),
+]
+
+
+def slower():
+    """The cases in which warpfeed is slower than DALI with its default settings."""
+    rows = []
+    for name, work, dali, plain, packed, decode_on in DEFAULTS:
+        group = Group(name)
+        counts = {int(key.rsplit("/", 1)[1]) for key in group.about["figures"]}
+        for cores in sorted(counts, reverse=True):
+            for data, keys in (("plain files", plain), ("packed", packed)):
+                rival, default, other = (key.replace("N", str(cores)) for key in (dali, *keys))
+                ratio = group.ratio(default, rival, "{:.2f}")
+                if ratio and float(ratio) < 1:
+                    with_option = f'{group.median(other)} (`"{decode_on}"`)'
+                    rates = [group.median(default), group.median(rival), ratio, with_option]
+                    rows.append([f"{work}, {data}, {cores} cores", *rates])
+    return table(["images/s", "default", "DALI", "default / DALI", "with `decode_on`"], rows)
+
+
+TABLES = {"rivals": rivals, "unmeasured": unmeasured, "slower": slower}

@@ -152,7 +152,9 @@ class Group:
         where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
         load = f", load {about['load']} before" if about["load"] else ""
         versions = ", ".join(f"{name} {version}" for name, version in sorted(about["versions"].items()))
-        rounds = max(len(figure["rounds"]) for figure in about["figures"].values())
+        # A sweep has one round per setting.
+        counts = sorted({len(figure["rounds"]) for figure in about["figures"].values()} - {1})
+        rounds = " or ".join(map(str, counts))
         long = f" of {about['seconds']} s after a warm-up of {about['warmup']} s" if "seconds" in about else ""
         older = self.older()
         cached = "Every loader reads from the page cache"
@@ -163,7 +165,7 @@ class Group:
             f"Versions: {versions}.",
             f"Data: {about['data']}, {self.megabytes()} MB of files. {source}.",
             f"Machine: {where}{load}.",
-            f"Figures: medians of {rounds} alternating rounds{long}, lowest and highest in brackets." if rounds > 1 else "",
+            f"Figures: medians of {rounds} alternating rounds{long}, lowest and highest in brackets." if counts else "",
             about.get("note", ""),
             f"{OLDER} measured before the last change to {', '.join(older)}." if older else "",
             f"Measured {about['date']} at commit {about['commit']}: `{about['command']}`",
