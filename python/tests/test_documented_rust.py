@@ -202,7 +202,7 @@ fn noted(batch: Option<Result<HostBatch>>) -> Option<Result<HostBatch>> {
         let mut seen = SEEN.lock().unwrap();
         seen.0 += 1;
         let hash = seen.1.get_or_insert_default();
-        (batch.epoch(), batch.batch_index(), batch.ids().collect::<Vec<_>>(), batch.keys().collect::<Vec<_>>()).hash(hash);
+        (batch.epoch(), batch.batch_index(), batch.ids().collect::<Vec<_>>(), batch.sample_keys().collect::<Vec<_>>()).hash(hash);
         for field in batch.fields() {
             (&field.name, batch.field(&field.name).map(|view| view.bytes().to_vec())).hash(hash);
         }

@@ -125,8 +125,8 @@ impl Loader {
 
     /// Sets the object store for URLs with this scheme, such as `s3` for
     /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme.
-    /// Datasets in formats that need local files, such as LMDB, are downloaded when they are
-    /// opened.
+    /// Datasets in formats that need local files, such as LMDB, can be opened only if the store has
+    /// a cache, into which they are downloaded.
     ///
     /// Opening fails if no store has been set for the scheme of a URL.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {

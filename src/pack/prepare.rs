@@ -149,7 +149,7 @@ impl Preparer<'_> {
         }
         let frames = Frames::read(bytes)?;
         if frames.choices() > 1 {
-            return Err(Error::config("clips with jitter cannot be packed: set jitter to 0"));
+            return Err(Error::config("clips with jitter cannot be packed: set start_jitter to 0"));
         }
         let (start, first_image) = (out.len(), images.len());
         frames.append_mapped(out, |frame, out| self.recode_image(sample, frame, out, images))?;

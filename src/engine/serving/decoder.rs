@@ -130,9 +130,10 @@ impl<B: Send + 'static> Decoder<B> {
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
     ///
-    /// # Errors See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error.
-    /// If the stream may be captured during the call, use [`submit`](Decoder::submit): the response
-    /// can still be received after the capture.
+    /// # Errors
+    /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error. If the
+    /// stream may be captured during the call, use [`submit`](Decoder::submit): the response can
+    /// still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -269,11 +270,12 @@ pub struct Pending<B> {
 impl<B> Pending<B> {
     /// Waits for the batch. Makes the decoder's stream wait until a device batch is ready.
     ///
-    /// # Errors [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the request has waited for
-    /// longer than [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout), because
-    /// the program holds all of the decoder's batches, or because it has dropped them during a CUDA
-    /// graph capture. [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream
-    /// is being captured into a CUDA graph. The batch is not lost: wait again after the capture.
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the request has waited for longer than
+    /// [`held_batches_timeout`](crate::DecoderBuilder::held_batches_timeout), because the program
+    /// holds all of the decoder's batches, or because it has dropped them during a CUDA graph
+    /// capture. [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is
+    /// being captured into a CUDA graph. The batch is not lost: wait again after the capture.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
     /// the decoder was dropped or [closed](Decoder::close) before it decoded the batch, or if
