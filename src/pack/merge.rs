@@ -222,7 +222,7 @@ pub(super) fn damaged_error(
     ))
 }
 
-/// Returns the error for a target that exists in a store. Datasets in stores are never replaced,
+/// Returns the error for `force` with a target in a store. Datasets in stores are never replaced,
 /// because readers may have opened the old dataset.
 pub(super) fn not_replaced_error() -> Error {
     Error::config(

@@ -29,7 +29,7 @@ pub type Area = (usize, usize, usize, usize);
 /// Memory that conversions reuse.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Chroma's contribution to red, green and blue, for each pixel of a row.
+    /// The sum of all terms except luma's, for red, green and blue, for each pixel of a row.
     chroma_terms: [Vec<i32>; 3],
     /// A row of pixels, one per word.
     pixels: Vec<u32>,
@@ -67,7 +67,7 @@ fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
         9 | 10 => (0.2627, 0.0593),
         _ => {
             return Err(Error::unsupported(format!(
-                "matrix_coefficients={matrix}: expected 0 (RGB), 1 (BT.709), 2 (unspecified), 4 (FCC), 5 or 6 \
+                "matrix_coefficients={matrix}: expected 0 (RGB, only without subsampling), 1 (BT.709), 2 (unspecified), 4 (FCC), 5 or 6 \
                  (BT.601), 7 (SMPTE 240M), 9 or 10 (BT.2020)"
             )));
         }
@@ -134,7 +134,7 @@ impl Sample for u16 {
     }
 }
 
-/// Computes what a row of chroma contributes to the pixels. The first sample also covers
+/// Computes the sum of all terms except luma's for a row of pixels. The first sample also covers
 /// `first_skipped` pixels to the left of the area.
 #[inline(always)]
 fn compute_chroma_terms<S: Sample>(

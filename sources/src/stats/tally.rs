@@ -1,4 +1,4 @@
-//! Counts entries and measures their times, cheaply enough to be always on.
+//! Records the number and the durations of entries, cheaply enough to be always on.
 //!
 //! Only one thread writes to a tally, so adding an entry costs a few plain loads and stores. The
 //! buckets of the histogram become wider geometrically, with four buckets per power of two.
@@ -99,7 +99,7 @@ impl Tally {
         bump(&self.ns, ns);
     }
 
-    /// Returns the total time of all entries, in ns.
+    /// Returns the total time of all entries and all calls of `add_time`, in ns.
     pub fn ns(&self) -> u64 {
         self.ns.load(Relaxed)
     }

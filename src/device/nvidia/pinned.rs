@@ -78,9 +78,9 @@ impl Pinned {
     /// Allocates `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate `len` bytes. The
-    /// message suggests what to change. [`ErrorKind::Config`](crate::ErrorKind::Config) if `len` is
-    /// 0.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate `len` bytes. If
+    /// memory ran out, the message suggests what to change.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `len` is 0.
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
         #[cfg(not(target_os = "linux"))]
         let _ = after_fork;

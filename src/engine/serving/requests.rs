@@ -193,7 +193,7 @@ impl<B> Requests<B> {
                 state.first_batch += 1;
                 request
             }
-            // The run failed before any request had begun.
+            // The run failed without a request in flight, so the next request in the queue fails.
             None if batch.is_err() => state.queued_requests.pop_first().map(|(_, request)| request),
             None => None,
         };

@@ -26,7 +26,7 @@ const MIN_FIRST_WINDOW: f64 = 8.0;
 /// samples, the window is full two or three round trips after its first response.
 const RAMP_STEP: f64 = 4.0;
 const MIN_WINDOW: f64 = 16.0;
-/// Maximum weight in flight, which corresponds to 512 MiB.
+/// No further request is sent once this weight is in flight, which corresponds to 512 MiB.
 const MAX_WINDOW: f64 = 2048.0;
 /// Maximum number of requests in flight. With HTTP/1, each request needs a connection, and many
 /// systems limit a process to 1,024 open files.
@@ -53,7 +53,7 @@ const MEASURED_ROUNDS: u32 = 2;
 /// the second half of these rounds becomes the new best rate.
 const SHORT_PAUSE_ROUNDS: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
-/// trial doubles this pause. The pause is short at first, because a trial that opens connections
+/// trial with more requests doubles this pause. The pause is short at first, because a trial that opens connections
 /// may fail by chance.
 const MIN_PAUSE_ROUNDS: u32 = 8;
 const MAX_PAUSE_ROUNDS: u32 = 128;
@@ -221,7 +221,7 @@ impl CongestionControl {
         let round_responses = std::mem::take(&mut self.round_responses);
         if 10 * round_responses.saturated_count >= 9 * round_responses.count {
             self.end_round(&round_responses);
-        } else if self.trial == Trial::More {
+        } else if self.trial == Trial::More && self.last_overload.is_none() {
             // Too few requests were queued, so the round is not informative. Either the loader does
             // not need more requests, or it is waiting for a sample that a router lost.
             self.end_failed_trial();
@@ -384,7 +384,7 @@ mod tests {
             (bytes as f64 / seconds / self.rate, congestion.best_window as usize)
         }
 
-        /// Returns the bandwidth-delay product as a weight.
+        /// Returns the bandwidth-delay product plus one request, as a weight.
         fn product(&self) -> f64 {
             (self.rate * self.delay / self.size as f64 + 1.0) * weight(self.size) as f64
         }
@@ -492,6 +492,23 @@ mod tests {
         (0..40).for_each(|n| congestion.record_refusal(duration(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(congestion.window, 1.0);
         assert!(congestion.may_send(0, 0) && !congestion.may_send(1, 1));
+    }
+
+    #[test]
+    fn a_trial_during_which_the_server_refuses_requests_does_not_restore_the_window() {
+        let mut congestion = CongestionControl::new();
+        let respond = |congestion: &mut CongestionControl, is_saturated: bool| {
+            let weight_in_flight = congestion.window as usize;
+            congestion.record_response(Duration::from_millis(30), BYTES_PER_WEIGHT, weight_in_flight, is_saturated);
+        };
+        while congestion.trial != Trial::More {
+            respond(&mut congestion, true);
+        }
+        congestion.record_refusal(Duration::from_secs(1));
+        let halved_window = congestion.window;
+        assert!(halved_window < congestion.best_window);
+        (0..10_000).for_each(|_| respond(&mut congestion, false));
+        assert!(congestion.window <= halved_window, "{} exceeds {halved_window}", congestion.window);
     }
 
     #[test]
