@@ -32,10 +32,10 @@ use crate::transform::{MapResizer, Plan};
 /// The map is resized with a bilinear filter, like a float image in torchvision's `resize`. The
 /// filter is antialiased unless [`Augment::antialias(false)`](crate::Augment::antialias) is set. If
 /// a special value marks missing data, call [`nearest`](DenseMap::nearest), because the filter
-/// would blend the special value with its neighbors. For batches on a device, the map is copied to
-/// the device unchanged. If EXIF rotates the image, the EXIF orientation of the map's file
-/// determines whether the map is rotated as well. For a file without an orientation and for an
-/// array, the size decides, as for a [`Mask`](super::Mask).
+/// would blend the special value with its neighbors. For batches on a device, workers finish the
+/// map before it is copied to the device. If EXIF rotates the image, the EXIF orientation of the
+/// map's file determines whether the map is rotated as well. A file without an orientation, or an
+/// array, is rotated if its size matches the stored image, as for a [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -95,7 +95,7 @@ impl DenseMap {
         DenseMap { channels: Some(2), flow: true, ..Self::default() }
     }
 
-    /// Reads the sample's field `name` instead of the field with the same name as the batch field.
+    /// Reads the sample's field `name`. By default, it has the same name as the batch field.
     #[must_use]
     pub fn source_field(mut self, name: impl Into<String>) -> Self {
         self.source_field = MapSource::Named(name.into());
@@ -109,7 +109,7 @@ impl DenseMap {
         self
     }
 
-    /// Resizes with nearest-neighbor sampling, like masks.
+    /// Resizes with nearest-neighbor sampling, as masks are resized.
     #[must_use]
     pub fn nearest(mut self) -> Self {
         self.nearest = true;

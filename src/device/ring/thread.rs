@@ -1,8 +1,9 @@
-//! The copy thread: takes full host slots from the feed, queues their uploads, decoding and
-//! conversion on the device, and sends the batches to the ring.
+//! The copy thread. For each full host slot that it receives from the feed (the engine), it queues
+//! the upload, the decoding and the conversion on the device, and then sends the batch to the ring.
 //!
-//! A *small batch* is a batch of a decoder that the device processes at the same time as other
-//! small batches, in a part of the memory; see `Lanes` in `spec.rs`. All other batches are large.
+//! A batch of a decoder is *small* if it fits into a lane, a part of the device memory. The device
+//! processes several small batches at the same time; see `Lanes` in `spec.rs`. All other batches
+//! are large.
 //! The docs of `ring` list the invariants.
 
 use std::collections::VecDeque;
@@ -23,8 +24,8 @@ use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// Maximum number of bytes at the start of the first timed upload that are uploaded twice, so that
-/// no timed event directly follows a wait in the copy stream. `device/README.md` explains why.
+/// Up to this many bytes at the start of the first timed upload are uploaded twice, so that no
+/// timed event directly follows a wait in the copy stream. `device/README.md` explains why.
 const LEAD_BYTES: usize = 1 << 17;
 
 /// Maximum gap, in bytes, between images that are uploaded in one copy. The gap contains images

@@ -173,12 +173,12 @@ impl<B> Requests<B> {
         let mut state = self.state();
         let queued_request = state.queued_requests.remove(&ticket);
         let begun_request = state.begun_index(ticket).and_then(|index| state.begun_requests[index].request.take());
-        drop(state);
         // Release the lock first, because dropping images runs user code.
+        drop(state);
         drop((queued_request, begun_request));
     }
 
-    /// Waits for a request without a response. Returns false if the decoder is closed.
+    /// Waits until there is a request without a response. Returns false if the decoder is closed.
     pub(crate) fn wait(&self) -> bool {
         let is_idle = |state: &mut State<B>| {
             state.queued_requests.is_empty() && state.begun_requests.is_empty() && !state.is_closed

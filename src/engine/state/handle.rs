@@ -24,13 +24,13 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) sample_errors: Mutex<SampleErrors>,
     pub(crate) memory: MemoryPlan,
-    /// Epochs before this one may be prepared ahead.
+    /// Batches of epochs before this one may be prepared in advance.
     pub(crate) epoch_limit: u64,
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device_counters: OnceLock<DeviceCounters>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// Read when the first checkpoint is created.
+    /// Samples that identify the dataset, read when the first checkpoint is created.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// True if the sample order has changed and prepared batches may be outdated.
     is_outdated: AtomicBool,
@@ -97,7 +97,7 @@ impl Shared {
         if failures.is_empty() || self.recipe.blanks_failed {
             return Ok(());
         }
-        // The batch then fails, so none of its samples has been skipped.
+        // If the machine ran out of a resource, the whole batch fails, so no sample was skipped.
         if let Some((_, error)) = failures.iter().find(|(_, error)| error.is_exhausted()) {
             return Err((*error).clone());
         }
@@ -156,7 +156,8 @@ impl LoaderHandle {
     /// Returns a checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, runtime, schedule, probes, .. } = &*self.0;
-        // An order that depends on state requires `Loader::epochs(0)`.
+        // An order that depends on state requires `Loader::epochs(0)`, so a limit of 0 means that
+        // the order may be stateful.
         let stateful = self.0.epoch_limit == 0;
         let probes = probes
             .get_or_init(|| resume::read_probes(recipe, &runtime.counters, &schedule.without_changes(), stateful));

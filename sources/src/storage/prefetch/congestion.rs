@@ -4,15 +4,16 @@
 //! The search uses hill climbing. A trial uses more or fewer requests, and compares the resulting
 //! rate with the best rate so far. Fewer requests are tried because the initial number may be too
 //! high: requests beyond the bandwidth-delay product queue up in a router's buffer. When this
-//! buffer overflows, lost bytes are retransmitted seconds later, and the loader waits for their
-//! sample.
-//!
-//! At first, the window only fits the first batch, and each response raises it (**ramp**). With the
-//! full window, the first batch would share the link with samples that are needed much later.
+//! buffer overflows, lost bytes are retransmitted seconds later, and the loader waits for the
+//! sample to which they belong.
 //!
 //! Each request has a **weight**, because a large request fills the link like several small ones.
-//! The **window** is the total weight that may be in flight. A **round** is a full window of
-//! responses, about one round trip.
+//! The **window** is the total weight that may be in flight. A **round** ends when the weight of
+//! the responses since its start has reached the window, which takes about one round trip.
+//!
+//! At first, the window is just large enough for the first batch, and grows with each response
+//! (**ramp**). With the initial window of the search, the first batch would share the link with
+//! samples that are needed much later.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const BYTES_PER_WEIGHT: u64 = 256 << 10;
 const INITIAL_WINDOW: f64 = 128.0;
 const MIN_FIRST_WINDOW: f64 = 8.0;
 /// Weight that each response adds to the window during the ramp. If the first batch has few
-/// samples, the window is full two or three round trips after its first response.
+/// samples, the window reaches [`INITIAL_WINDOW`] two or three round trips after the first
+/// response.
 const RAMP_STEP: f64 = 4.0;
 const MIN_WINDOW: f64 = 16.0;
 /// No further request is sent once this weight is in flight, which corresponds to 512 MiB.
@@ -33,15 +35,15 @@ const MAX_WINDOW: f64 = 2048.0;
 const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
-/// Factor by which the first trial after the longest pause raises the window. The link is then more
-/// likely to be saturated.
+/// Factor by which the first trial after the longest pause raises the window. After so many failed
+/// trials, the link is probably saturated.
 const SMALL_STEP: f64 = 1.2;
 /// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
 const FASTER_RATIO: f64 = 1.08;
 /// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
 const AS_FAST_RATIO: f64 = 0.97;
-/// Minimum ratio of the rate's growth to the window's growth for raising the window again after a
-/// successful trial. At a lower ratio, the link is saturated.
+/// After a successful trial, the window is raised again only if the rate grew by at least this
+/// fraction of the window's growth. Otherwise, the link is saturated.
 const MIN_SCALING: f64 = 0.6;
 /// Number of warm-up rounds before a trial measures the rate. On a new connection, the first three
 /// responses are slow, because each takes several round trips.
@@ -53,8 +55,8 @@ const MEASURED_ROUNDS: u32 = 2;
 /// the second half of these rounds becomes the new best rate.
 const SHORT_PAUSE_ROUNDS: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
-/// trial with more requests doubles this pause. The pause is short at first, because a trial that opens connections
-/// may fail by chance.
+/// trial with more requests doubles this pause. The pause is short at first, because a trial that
+/// opens connections may fail by chance.
 const MIN_PAUSE_ROUNDS: u32 = 8;
 const MAX_PAUSE_ROUNDS: u32 = 128;
 const MIN_RESPONSES: u32 = 8;
@@ -79,7 +81,7 @@ enum Trial {
     First,
     More,
     Fewer,
-    /// Keeps the window for a while, in case the network changes. The trial after the pause uses
+    /// Waits before the next trial, which may succeed if the network has changed. That trial uses
     /// more requests if `try_more` is true, and fewer if not.
     Pause {
         try_more: bool,
