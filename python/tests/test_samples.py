@@ -112,7 +112,7 @@ def test_tensors_are_channels_first(torch: Any) -> None:
     for invalid, message in [
         (lambda i: tensor(i).float() / 255, "tensor of type torch.float32; expected uint8.*ToTensor"),
         (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); expected \(3, height, width\)"),
-        (lambda i: tensor(i)[None], "is a clip, not a single image: use Image(frames=1)"),
+        (lambda i: tensor(i)[None], r"is a clip, not a single image: use Image\(frames=1\)"),
     ]:
         with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{message}"):
             batch_of(lambda i, invalid=invalid: (invalid(i), i))
