@@ -94,8 +94,8 @@ def peers(script):
                 yield name.value, ast.literal_eval(packages), described[function.id]
 
 
-# What DALI is compared with if warpfeed has its default settings: the group, the work, DALI's key,
-# and for plain and packed files the keys with the default and with `decode_on`.
+# Comparisons of warpfeed's default settings with DALI: the group, the work, DALI's key, and, for plain
+# and for packed files, warpfeed's keys with the default and with `decode_on`.
 DEFAULTS = [
     (
         "device",

@@ -181,8 +181,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
 
     Each rank computes the order of the samples independently. If the orders differed, some samples
     would be delivered to several ranks, and others to none. If the numbers of batches differed, a
-    collective operation such as DDP's all-reduce would wait forever. Runs with the same `name` are compared
-    through the store of ``torch.distributed``, if the loader has the same ranks as
+    collective operation such as DDP's all-reduce would wait forever. Runs with the same `name` are
+    compared through the store of ``torch.distributed``, if the loader has the same ranks as
     ``torch.distributed``. Logs a warning if the names of the ranks have a different order, because
     threads may begin several loaders in any order.
 
@@ -218,8 +218,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
         raise ConfigError(
             f"rank {rank} differs from the rank that began first in: {', '.join(differences)}. "
             "Some samples would go to several ranks, and others to none, or some ranks would have fewer batches and "
-            "block the others; give every rank the same data, options and state. If the dataset is in an object store, run `warpfeed cache refresh` on each machine to list it "
-            "again. If the difference is intended, pass rank and world_size instead of distributed=True, which turns "
+            "block the others; give every rank the same data, options and state. If the dataset is in an object store, "
+            "run `warpfeed cache refresh` on each machine to list it again. If the difference is intended, pass rank and world_size instead of distributed=True, which turns "
             "this check off"
         )
 

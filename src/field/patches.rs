@@ -338,7 +338,8 @@ impl Patches {
         let count = frames.len();
         if frames.choices() > 1 {
             return Err(Error::in_source(format!(
-                "field {name:?} is a clip with jitter, but only image fields draw one of its starts: set start_jitter to 0"
+                "field {name:?} is a clip with jitter, but only image fields draw one of its starts: set \
+                 start_jitter to 0"
             )));
         }
         match self.images {

@@ -118,13 +118,25 @@ impl Remote {
         })
     }
 
-    fn with_retries<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
+    fn with_retries<T>(&self, object: &Object, range: Range<u64>, request: impl FnMut() -> Result<T>) -> Result<T> {
+        self.retry(range.end - range.start, request, |e, attempts| final_error(e, object, range, attempts))
+    }
+
+    /// Sends `request`, which transfers `bytes` bytes of samples, and repeats it after transient
+    /// errors until the retries are used up. `finish` completes the error of the last attempt, and
+    /// gets the number of attempts.
+    fn retry<T>(
+        &self,
+        bytes: u64,
+        mut request: impl FnMut() -> Result<T>,
+        finish: impl FnOnce(Error, u32) -> Error,
+    ) -> Result<T> {
         let mut attempt = 1;
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let response = request();
             match &response {
-                Ok(_) => _ = self.counts.bytes.fetch_add(range.end - range.start, Ordering::Relaxed),
+                Ok(_) => _ = self.counts.bytes.fetch_add(bytes, Ordering::Relaxed),
                 Err(e) if e.is_throttled() => _ = self.counts.refusals.fetch_add(1, Ordering::Relaxed),
                 Err(_) => {}
             }
@@ -135,7 +147,7 @@ impl Remote {
                     cancel::sleep(retry_pause(attempt))?;
                     attempt += 1;
                 }
-                result => return result.map_err(|e| final_error(e, object, range, attempt)),
+                result => return result.map_err(|e| finish(e, attempt)),
             }
         }
     }
@@ -160,24 +172,11 @@ impl Remote {
         &self,
         request: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
-        let mut attempt = 1;
-        loop {
-            self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let send = || {
             let (store, request) = (self.store.clone(), request.clone());
-            let response = cancel::cancelable(move || request(&*store));
-            if response.as_ref().is_err_and(Error::is_throttled) {
-                self.counts.refusals.fetch_add(1, Ordering::Relaxed);
-            }
-            match response {
-                Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
-                    self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    log_retry(attempt, &e);
-                    cancel::sleep(retry_pause(attempt))?;
-                    attempt += 1;
-                }
-                result => return result.map_err(|e| e.settled("")),
-            }
-        }
+            cancel::cancelable(move || request(&*store))
+        };
+        self.retry(0, send, |e, _| e.settled(""))
     }
 
     pub(crate) fn network_stats(&self) -> NetworkStats {
