@@ -299,7 +299,8 @@ impl<'a> Pack<'a> {
     ///
     /// An image that can be decoded but not recoded is stored unchanged and listed in
     /// [`Report::not_recoded`]. An image that recoding would resize is an error if the sample has
-    /// boxes, points or a mask in pixels of the original image.
+    /// boxes, points or a mask in pixels of the original image, or a field that has the size of the
+    /// original image and is not recoded.
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         if self.frames {
             return self.pack_frames(target.as_ref());

@@ -7,9 +7,9 @@ use warpfeed_sources::format;
 use super::bad_images::ImageProblem;
 use super::recode::{Recode, RecodeOutcome};
 use super::renumber::renumber;
-use crate::decode::Codecs;
+use crate::decode::{Codecs, Oriented, Size};
 use crate::error::{Error, ErrorKind, Result, append, guarded};
-use crate::source::{self, Frames, Sample, Source, is_stopped};
+use crate::source::{self, Frames, Npy, Sample, Source, is_stopped};
 
 /// A sample that is ready to be written. The memory is reused for later samples.
 #[derive(Default)]
@@ -95,25 +95,24 @@ fn is_image_field(name: &str, requested: &str) -> bool {
     suffix.is_some_and(|suffix| suffix.is_empty() || suffix.strip_prefix('.').is_some_and(format::is_image_field))
 }
 
-/// Fails if recoding changes the size of the image, and the sample has boxes, points or a mask in
-/// pixels of the original image.
-fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
-    let is_relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
-    let is_in_pixels = |name: &str| match name.split('.').next() {
-        Some("boxes") => !is_relative,
-        Some("mask" | "points") => true,
-        _ => false,
-    };
-    let Some((name, _)) = sample.fields().iter().find(|(name, _)| is_in_pixels(name)) else { return Ok(()) };
-    let (original_size, recoded_size) = (codecs.open(image)?.size(), codecs.open(recoded)?.size());
-    if original_size == recoded_size {
-        return Ok(());
+/// Returns whether a field contains an image, an array or a clip of the size `original`. The size may
+/// be that of the stored or the upright image.
+fn has_size_of(original: Oriented, codecs: &Codecs, bytes: &[u8]) -> bool {
+    let is_equal = |size| size == original.size() || original.frame(Some(size)).is_ok();
+    if Npy::matches(bytes) {
+        let shape = Npy::read(bytes).ok().and_then(|npy| npy.shape).unwrap_or_default();
+        let is_equal_side = |axes: &[usize]| match [axes[1], axes[0]].map(u32::try_from) {
+            [Ok(width), Ok(height)] => is_equal(Size::new(width, height)),
+            _ => false,
+        };
+        return shape.windows(2).any(is_equal_side);
     }
-    Err(Error::in_source(format!(
-        "the image would become {}x{} instead of {}x{}, but the field {name:?} refers to pixels of the original: \
-         pack without resizing",
-        recoded_size.width, recoded_size.height, original_size.width, original_size.height
-    )))
+    if Frames::matches(bytes) {
+        let frames = Frames::read(bytes);
+        return frames
+            .is_ok_and(|frames| frames.iter().next().is_some_and(|frame| has_size_of(original, codecs, frame)));
+    }
+    codecs.open(bytes).is_ok_and(|image| is_equal(image.size()))
 }
 
 #[derive(Clone, Copy)]
@@ -134,9 +133,47 @@ impl Preparer<'_> {
         Ok(prepared)
     }
 
+    /// Fails if recoding changes the size of the image, and the sample has boxes, points or a mask in
+    /// pixels of the original image, or a different field that has the size of the original image
+    /// and would keep it.
+    fn check_other_fields(self, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
+        let codecs = self.codecs;
+        let (original, recoded_size) = (codecs.open(image)?.oriented(), codecs.open(recoded)?.size());
+        if original.size() == recoded_size {
+            return Ok(());
+        }
+        let is_relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
+        let is_in_pixels = |name: &str| match name.split('.').next() {
+            Some("boxes") => !is_relative,
+            Some("mask" | "points") => true,
+            _ => false,
+        };
+        let main_image = codecs.image(sample).map(|(name, _)| name);
+        let is_recoded =
+            |name: &str| Some(name) == main_image || self.images.iter().any(|image| is_image_field(name, image));
+        let sizes = |name: &str, problem: &str| {
+            let original = original.size();
+            Error::in_source(format!(
+                "the image would become {}x{} instead of {}x{}, but the field {name:?} {problem}",
+                recoded_size.width, recoded_size.height, original.width, original.height
+            ))
+        };
+        for &(name, value) in sample.fields() {
+            if is_in_pixels(name) {
+                return Err(sizes(name, "refers to pixels of the original: pack without resizing"));
+            }
+            if !is_recoded(name) && has_size_of(original, codecs, &value.encoded(name)) {
+                let problem = "has the size of the original and would keep it: pack without resizing, or, if the field \
+                               contains photographs and not masks or maps, name it in the option images";
+                return Err(sizes(name, problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Recodes the image, or each of the [`Frames`], in a field, and appends the result to `out`.
     /// An image that cannot be recoded is appended unchanged. Fails if memory runs out, if the
-    /// image would no longer match the annotations, or if the frames are invalid or have jitter.
+    /// image would no longer match a different field, or if the frames are invalid or have jitter.
     fn recode_field(
         self,
         sample: &Sample<'_>,
@@ -183,7 +220,7 @@ impl Preparer<'_> {
                     RecodeOutcome::Repacked => None,
                     RecodeOutcome::Kept => ImageProblem::find(self.codecs, bytes, None)?,
                     RecodeOutcome::Encoded(_) | RecodeOutcome::Raw => {
-                        check_annotations(self.codecs, sample, bytes, &out[start..])?;
+                        self.check_other_fields(sample, bytes, &out[start..])?;
                         match self.codecs.open(bytes)?.is_checked_by_decoding() {
                             true => None,
                             false => ImageProblem::find(self.codecs, bytes, None)?,

@@ -123,6 +123,39 @@ fn the_error_for_a_damaged_image_names_its_field() {
     assert_eq!(field(&packed.read(0, &mut scratch).unwrap(), "left"), damaged);
 }
 
+/// Otherwise, the field would no longer match the image.
+#[test]
+fn an_image_is_not_shrunk_next_to_a_field_that_would_keep_its_size() {
+    let root = tempfile::tempdir().unwrap();
+    let array = |header: &str, bytes: usize| {
+        let mut file =
+            [b"\x93NUMPY\x01\0".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+        file.resize(file.len() + bytes, 0);
+        file
+    };
+    let flow = array("{'descr': '<f4', 'fortran_order': False, 'shape': (40, 48, 2), }\n", 40 * 48 * 8);
+    let embedding = array("{'descr': '<f4', 'fortran_order': False, 'shape': (48, 40), }\n", 40 * 48 * 4);
+    let pack = |name: &str, value: Vec<u8>, images: &[&str]| {
+        let sample = OwnedSample::new("a").field("png", png(1)).field(name, value);
+        let source = Memory::new(vec![sample]);
+        let pack = Pack::new(&source).images(images.iter().copied()).recode(Recode::MaxSide(24)).force(true);
+        pack.to(root.path().join("a.tar"))
+    };
+    for (name, value) in
+        [("depth.png", png(2)), ("seg", png(3)), ("flow.npy", flow), ("seg", Frames::encode(&[png(4), png(5)]))]
+    {
+        let e = pack(name, value, &[]).unwrap_err();
+        let expected = format!(
+            "the image would become 24x20 instead of 48x40, but the field {name:?} has the size of the original and \
+             would keep it: pack without resizing, or, if the field contains photographs and not masks or maps, name \
+             it in the option images"
+        );
+        assert_eq!((e.cause(), e.sample()), (&*expected, Some(0)));
+    }
+    assert_eq!(pack("left", png(2), &["left"]).unwrap().reencoded, 2);
+    assert_eq!(pack("embedding.npy", embedding, &[]).unwrap().reencoded, 1);
+}
+
 /// Decodes any bytes that begin with `BAD` to one gray pixel, and then reports that they are
 /// damaged.
 struct Unsound;
