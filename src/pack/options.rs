@@ -125,6 +125,8 @@ impl<'a> Pack<'a> {
     /// default, [`Source::images`] determines these fields.
     ///
     /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
+    /// Packing fails if no sample has a field that is named, or if a dataset has more than 1,000
+    /// samples and none of 1,000 samples has the field.
     pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.images = names.into_iter().map(Into::into).collect();
         self
@@ -492,6 +494,12 @@ impl<'a> Pack<'a> {
     }
 
     fn select_samples(&mut self) -> Result<Selection> {
+        let selection = self.find_samples()?;
+        self.pipeline().check_images(&selection)?;
+        Ok(selection)
+    }
+
+    fn find_samples(&mut self) -> Result<Selection> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {
             (None, None) => Ok(Selection::All(len)),

@@ -13,7 +13,7 @@ use crossbeam::channel;
 use rayon::prelude::*;
 
 use super::bad_images::BadImages;
-use super::prepare::{PreparedSample, Preparer};
+use super::prepare::{PreparedSample, Preparer, is_image_field};
 use super::recode::Recode;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,6 +27,8 @@ const MAX_WAITING_BYTES: usize = 256 << 20;
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
 const MAX_KEYS_IN_MESSAGE: usize = 10;
+/// Maximum number of samples that are searched for the fields of [`Pipeline::images`].
+const MAX_SAMPLES_TO_SEARCH: usize = 1_000;
 
 pub(super) enum Selection {
     All(usize),
@@ -91,6 +93,32 @@ impl Pipeline<'_> {
         let shown_keys: Vec<_> = missing.iter().take(MAX_KEYS_IN_MESSAGE).map(|key| format!("{key:?}")).collect();
         let rest_text = if rest_count > 0 { format!(" and {rest_count} more") } else { String::new() };
         Err(Error::config(format!("no sample has the key {}{rest_text}", shown_keys.join(", "))))
+    }
+
+    /// Fails if no sample has one of the fields of [`images`](Self::images). Reads samples until all
+    /// fields are found, which is usually the first sample.
+    pub(super) fn check_images(&self, selection: &Selection) -> Result<()> {
+        let mut missing: Vec<&String> = self.images.iter().collect();
+        let (len, count) = (selection.len(), selection.len().min(MAX_SAMPLES_TO_SEARCH));
+        let (mut scratch, mut names) = (Vec::new(), Vec::new());
+        for probe in 0..count {
+            if missing.is_empty() {
+                break;
+            }
+            // Fields that only some samples have may be missing in whole ranges of the source.
+            let index = selection.index((probe as u128 * len as u128 / count as u128) as usize);
+            let read = || {
+                let sample = self.source.read(index, &mut scratch)?;
+                Ok(sample.fields().iter().map(|&(name, _)| name.to_owned()).collect::<Vec<_>>())
+            };
+            let result = source::retried(self.retries, index as u64, || !is_stopped(), read);
+            names = result.map_err(|e| source::sample_error(self.source, index, "", e))?;
+            missing.retain(|image| !names.iter().any(|name| is_image_field(name, image)));
+        }
+        // Without samples, a different error is reported.
+        let Some(name) = missing.first().filter(|_| count > 0) else { return Ok(()) };
+        let searched = if count < len { format!("none of {count} samples") } else { "no sample".to_owned() };
+        Err(Error::config(format!("images: {searched} has the field {name:?}; the fields are {names:?}")))
     }
 
     fn start_pool(&self) -> Result<source::Pool> {

@@ -90,7 +90,7 @@ impl PreparedSample {
 
 /// Returns whether `name` is the image field `requested`, which may omit the extension of an image
 /// format.
-fn is_image_field(name: &str, requested: &str) -> bool {
+pub(super) fn is_image_field(name: &str, requested: &str) -> bool {
     let suffix = name.strip_prefix(requested);
     suffix.is_some_and(|suffix| suffix.is_empty() || suffix.strip_prefix('.').is_some_and(format::is_image_field))
 }

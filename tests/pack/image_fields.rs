@@ -8,7 +8,7 @@ use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Frames, Memory, OwnedSample, Sample, Source, open};
-use warpfeed::{Error, Result};
+use warpfeed::{Error, ErrorKind, Result};
 
 fn picture(seed: u32) -> RgbImage {
     RgbImage::from_fn(48, 40, |x, y| image::Rgb([(x * 5 + seed) as u8, (y * 6) as u8, (x * y * seed % 256) as u8]))
@@ -154,6 +154,28 @@ fn an_image_is_not_shrunk_next_to_a_field_that_would_keep_its_size() {
     }
     assert_eq!(pack("left", png(2), &["left"]).unwrap().reencoded, 2);
     assert_eq!(pack("embedding.npy", embedding, &[]).unwrap().reencoded, 1);
+}
+
+#[test]
+fn a_field_that_no_sample_has_is_refused_as_an_image_field() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a.tar");
+    let (few, many) = (dataset(), Memory::new(vec![OwnedSample::new("a").field("png", png(1)); 1_001]));
+    for (source, shards) in [(&few, false), (&few, true), (&many, false)] {
+        let pack = Pack::new(source).images(["png", "lft"]);
+        let e = if shards { pack.shard_samples(1) } else { pack }.to(&path).unwrap_err();
+        let (searched, fields) = match source.len() {
+            2 => ("no sample", r#"["png", "left.png", "right", "clip", "mask.png", "left.depth.png", "note.txt"]"#),
+            _ => ("none of 1000 samples", r#"["png"]"#),
+        };
+        assert_eq!(e.cause(), format!("images: {searched} has the field \"lft\"; the fields are {fields}"));
+        assert_eq!((e.kind(), std::fs::read_dir(root.path()).unwrap().count()), (ErrorKind::Config, 0));
+    }
+    let some = Memory::new(vec![
+        OwnedSample::new("a").field("png", png(1)),
+        OwnedSample::new("b").field("png", png(1)).field("left.png", png(2)),
+    ]);
+    assert_eq!(Pack::new(&some).images(["left"]).to(&path).unwrap().samples, 2);
 }
 
 /// Decodes any bytes that begin with `BAD` to one gray pixel, and then reports that they are
