@@ -212,13 +212,29 @@ fn a_misspelled_box_column_fails_on_opening() {
     let e = batch.labels().unwrap_err();
     assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
     assert!(expect_error(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
-    // Without boxes, no box column can be missing.
+}
+
+/// Without boxes, every sample would deliver an empty array, whatever the column is called.
+#[test]
+fn a_misspelled_box_column_of_a_coco_file_without_annotations_fails_on_opening() {
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_dataset(&json);
     let path = root.path().join("annotations/instances_val.json");
-    let loader = Loader::new(path).unlabeled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
-    assert!(loader.into_iter().all(|batch| batch.is_ok()));
+    let open = |boxes: Boxes| {
+        Loader::new(&path).unlabeled(true).augment(Augment::resize(8, 8)).field("boxes", boxes.masks().points(2)).host()
+    };
+    let e = expect_error(open(Boxes::new(4).column("clas", Dtype::I64)));
+    assert_eq!(
+        e.cause(),
+        "field \"boxes\": no field \"boxes.clas\" among [\"boxes\", \"boxes.class\", \"boxes.crowd\", \"boxes.area\", \
+         \"boxes.points\", \"boxes.masks\", \"boxes.image_size\", \"image_id\"]; did you mean \"boxes.class\"?"
+    );
+    let mut columns = Boxes::new(4);
+    for (column, dtype) in [("class", Dtype::I64), ("crowd", Dtype::U8), ("area", Dtype::F32)] {
+        columns = columns.column(column, dtype);
+    }
+    assert!(open(columns).unwrap().epoch(0).all(|batch| batch.is_ok()));
 }
 
 #[test]

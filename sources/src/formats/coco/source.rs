@@ -282,14 +282,12 @@ impl Source for Coco {
 
     fn fields(&self) -> Option<Vec<String>> {
         // A file without annotations, such as for a test split, does not tell which optional fields
-        // the dataset has.
-        if self.parsed.annotations.is_empty() {
-            return None;
-        }
+        // the dataset has, so it may have all of them.
+        let has_no_annotations = self.parsed.annotations.is_empty();
         let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.crowd.npy"];
-        names.extend(self.parsed.has_areas.then_some("boxes.area.npy"));
-        names.extend((self.parsed.points_per_box > 0).then_some("boxes.points.npy"));
-        names.extend(self.parsed.has_masks.then_some("boxes.masks.json"));
+        names.extend((has_no_annotations || self.parsed.has_areas).then_some("boxes.area.npy"));
+        names.extend((has_no_annotations || self.parsed.points_per_box > 0).then_some("boxes.points.npy"));
+        names.extend((has_no_annotations || self.parsed.has_masks).then_some("boxes.masks.json"));
         names.extend(["boxes.image_size.txt", "image_id.txt"]);
         Some(names.into_iter().map(str::to_owned).collect())
     }
