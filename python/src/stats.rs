@@ -1,10 +1,12 @@
 //! Statistics, verdicts, reports, and the spans that a program records in a trace.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use warpfeed::{Stats, Verdict, trace};
 
@@ -46,30 +48,53 @@ pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, tra
     py.detach(|| warpfeed_cli::report(&out, title, &stats, &verdict, trace.as_deref())).raised(py)
 }
 
-/// A context manager that records a span of the program in the trace. Only the thread that creates
-/// a `Span` can use it.
-#[pyclass(unsendable, module = "warpfeed._warpfeed")]
+thread_local! {
+    /// The spans that this thread has entered, each with the ID of its [`Span`]. A `trace::Span`
+    /// cannot be sent to a different thread, but Python may call a `Span` on any thread.
+    static OPEN_SPANS: RefCell<Vec<(u64, trace::Span)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A context manager that records a span of the program in the trace. A span ends on the thread on
+/// which it began.
+#[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Span {
     name: &'static str,
-    open_spans: Vec<trace::Span>,
+    id: u64,
 }
 
 #[pymethods]
 impl Span {
     #[new]
     fn new(name: &str) -> Self {
-        Span { name: intern(name), open_spans: Vec::new() }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Span { name: intern(name), id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn __enter__(mut this: PyRefMut<'_, Self>) -> PyRefMut<'_, Self> {
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
         let span = trace::span(this.name);
-        this.open_spans.push(span);
+        OPEN_SPANS.with_borrow_mut(|open_spans| open_spans.push((this.id, span)));
         this
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&mut self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.open_spans.pop();
+    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        let span = OPEN_SPANS.with_borrow_mut(|open_spans| {
+            let position = open_spans.iter().rposition(|(id, _)| *id == self.id)?;
+            Some(open_spans.remove(position))
+        });
+        span.map(drop).ok_or_else(|| {
+            let thread =
+                "this thread has not entered the span, or has already left it: enter and leave it on the same thread";
+            PyRuntimeError::new_err(format!("span {:?}: {thread}", self.name))
+        })
+    }
+}
+
+impl Drop for Span {
+    /// Ends spans that this thread has entered but not left.
+    fn drop(&mut self) {
+        // If the thread is ending, its spans end with it.
+        let _ = OPEN_SPANS.try_with(|open_spans| open_spans.borrow_mut().retain(|(id, _)| *id != self.id));
     }
 }
 

@@ -223,23 +223,28 @@ def test_workers_read_a_python_source_concurrently() -> None:
     assert source.most > 1
 
 
-def test_a_span_belongs_to_one_thread(packed: str) -> None:
+def test_a_span_ends_only_on_the_thread_on_which_it_began() -> None:
     span = warpfeed.span("of this thread")
 
-    refused: list[str] = []
+    refused: list[BaseException] = []
 
-    def enter() -> None:
+    def leave() -> None:
+        with span:
+            pass
         try:
-            with span:
-                pass
+            span.__exit__()
         except BaseException as e:
-            refused.append(str(e))
+            refused.append(e)
 
     with span:
-        thread = threading.Thread(target=enter)
+        thread = threading.Thread(target=leave)
         thread.start()
         thread.join()
-    assert len(refused) == 1 and "thread" in refused[0]
+    [error] = refused
+    assert type(error) is RuntimeError
+    assert str(error).startswith("span \"of this thread\": this thread has not entered the span")
+    with pytest.raises(RuntimeError, match="enter and leave it on the same thread"):
+        span.__exit__()
 
 
 def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCaptureFixture) -> None:
