@@ -309,6 +309,15 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
         assert eval(repr(part), vars(warpfeed)) == part, repr(part)
 
 
+def test_a_number_is_the_shape_of_a_single_axis() -> None:
+    assert NdArray("f32", 768) == NdArray("f32", [768]) and NdArray("f32", np.int64(2)) == NdArray("f32", (2,))
+    assert Ragged("f32", 4) == Ragged("f32", [4])
+    for shape, error in [(7.5, TypeError), ("768", TypeError), (-1, ValueError), (True, TypeError)]:
+        for name, kind in [("shape", NdArray), ("row_shape", Ragged)]:
+            with pytest.raises(error, match=f"^{name}=.*: expected a whole number"):
+                kind("f32", shape)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("field", "error", "text"),
     [

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Arguments, dtype_name, name_tuple, normalization, one_of
+from ._options import Arguments, dtype_name, integer, name_tuple, normalization, one_of
 from ._types import Dtype
 
 __all__ = [
@@ -31,6 +31,13 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
     return tuple((int(left), int(right)) for left, right in pairs)
+
+
+def _shape(name: str, shape: Sequence[int] | int) -> tuple[int, ...]:
+    """Converts a shape to a tuple. A number is the length of the only axis."""
+    if hasattr(shape, "__iter__") and not isinstance(shape, (str, bytes)):
+        return tuple(shape)
+    return (integer(name, shape),)
 
 
 def _check_frames(kind: str, frames: int | None) -> None:
@@ -124,7 +131,8 @@ class Geometry(Arguments):
 @dataclass(frozen=True)
 class NdArray(Arguments):
     """An array of fixed shape. ``NdArray("f32", [768])`` delivers an array of shape (N, 768). With
-    the shape ``[]``, each sample has one number, and the batch an array of shape (N,).
+    the shape ``[]``, each sample has one number, and the batch an array of shape (N,). The shape
+    768 is the same as ``[768]``.
 
     Float types round a number with a fractional part to the nearest value; ``"f64"`` preserves
     64-bit floats. Integer types reject such a number. ``"f32"`` and ``"f64"`` reject integers that
@@ -133,10 +141,10 @@ class NdArray(Arguments):
     """
 
     dtype: Dtype
-    shape: Sequence[int] = ()
+    shape: Sequence[int] | int = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "shape", _shape("shape", self.shape))
 
     def _describe(self) -> dict[str, Any]:
         return {"nd_array": {"dtype": dtype_name(self.dtype), "shape": self.shape}}
@@ -149,7 +157,8 @@ class Ragged(Arguments):
 
     Args:
         dtype: element type.
-        row_shape: shape of a row; ``[]`` if a row is a single number.
+        row_shape: shape of a row; ``[]`` if a row is a single number. The shape 4 is the same as
+            ``[4]``.
         max_rows: maximum number of rows per sample; 1 by default.
         padding: value that fills missing rows; 0 by default.
         truncate: keeps only the first ``max_rows`` rows of a sample. By default, a sample with
@@ -157,14 +166,14 @@ class Ragged(Arguments):
     """
 
     dtype: Dtype
-    row_shape: Sequence[int] = ()
+    row_shape: Sequence[int] | int = ()
     max_rows: int = 1
     padding: float | int | None = None
     truncate: bool = False
     _plain: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row_shape", tuple(self.row_shape))
+        object.__setattr__(self, "row_shape", _shape("row_shape", self.row_shape))
 
     @classmethod
     def bytes(cls, max_rows: int, truncate: bool = False) -> Ragged:
