@@ -49,8 +49,9 @@ def test_signature_and_documentation_match_the_crate() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"batch_size": -1}, ValueError, r"^batch_size=-1: expected a whole number from 0"),
-        ({"batch_size": 0}, ValueError, r"config: batch_size=0: expected at least 1"),
+        ({"batch_size": -1}, ValueError, r"^batch_size=-1: expected at least 1"),
+        ({"batch_size": 0}, ValueError, r"^batch_size=0: expected at least 1"),
+        ({"global_batch_size": -3}, ValueError, r"^global_batch_size=-3: expected at least 1"),
         ({"batch_size": 8.0}, TypeError, r"^batch_size=8\.0: expected a whole number"),
         ({"batch_size": True}, TypeError, r"^batch_size=True: expected a whole number"),
         ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: expected"),

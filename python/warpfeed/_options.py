@@ -32,12 +32,14 @@ _DTYPES = {
     "f64": "f64", "float64": "f64", "double": "f64",
 }  # fmt: skip
 
-#: Options that may be left out but may not be 0, each with the advice in the error message.
+#: Options that may be left out but must be at least 1, each with the advice in the error message.
 _NONZERO = {
     "num_workers": "expected at least 1. Workers are threads that decode without the interpreter's lock, and the main "
     "thread does not load. Leave num_workers out for one thread per core, or pass 1 for the fewest",
     "prefetch": "expected at least 1. Leave prefetch out to let the loader choose, or pass 1 for the fewest batches",
     "max_in_flight": "expected at least 1",
+    "batch_size": "expected at least 1",
+    "global_batch_size": "expected at least 1 per rank",
 }
 
 _TypeCheck = tuple[Callable[[Any], bool], str]
@@ -72,9 +74,10 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
             f"shuffle={shuffle!r}: expected True or False; pass shuffle=True, seed={shuffle!r} for this seed"
         )
     for name, expected in options.items():
-        _check(name, values[name], expected)
-        if name in _NONZERO and values[name] == 0:
-            raise ConfigError(f"{name}=0: {_NONZERO[name]}")
+        value = values[name]
+        if name in _NONZERO and hasattr(type(value), "__index__") and not is_flag(value) and operator.index(value) < 1:
+            raise ConfigError(f"{name}={value!r}: {_NONZERO[name]}")
+        _check(name, value, expected)
     return {name: values[name] for name in options}
 
 
