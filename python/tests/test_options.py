@@ -147,6 +147,11 @@ def test_bad_options_of_decoder_and_pack_are_named(mini: str, tmp_path: Path) ->
         warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
 
 
+def test_a_mixture_is_not_packed(mini: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="^a Mixture cannot be packed, .*; pack each of its datasets"):
+        warpfeed.pack(warpfeed.Mixture([(mini, 1.0), (mini, 2.0)]), tmp_path / "x.tar")
+
+
 def test_numpy_numbers_are_accepted(mini: str) -> None:
     options = {"batch_size": np.int64(8), "drop_last": np.True_, "shuffle": np.False_, "seed": np.uint8(3)}
     loader = Loader(mini, output="numpy", augment=Augment.train(32), held_batches_timeout=np.float32(2), **options)

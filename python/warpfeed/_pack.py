@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable, Literal, NoReturn, Sequence
 
 from . import _options, _warpfeed
 from ._error import ConfigError
+from ._mixture import Mixture
 from ._number_lists import integers
 from ._options import name_tuple
 from ._sources import TableOptions
@@ -120,6 +121,11 @@ def pack(
         TypeError: for an unknown argument or a value of the wrong type.
     """
     values = _options.checked(pack, locals(), unknown)
+    if isinstance(data, Mixture):
+        raise TypeError(
+            "a Mixture cannot be packed, because it draws samples in each epoch; pack each of its datasets, and pass a "
+            "Mixture of the results to Loader"
+        )
     _options.exclusive(values, ("classes", "classes_file"))
     if format is not None and not isinstance(data, (str, os.PathLike)):
         raise ConfigError(f"format={format!r} requires data to be a path, but data is {data!r:.80}; leave format out")
