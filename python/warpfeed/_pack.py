@@ -68,12 +68,13 @@ def pack(
         quality: re-encodes every image, including the cameras of robots, as a JPEG of this quality
             (1 to 100), with 4:2:0 chroma subsampling. This is lossy.
         max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
-            them with ``quality``, which is 90 by default.
+            them with ``quality``, which is 90 by default. Packing fails if the sample has a mask,
+            boxes in pixels or a different field of the same size, unless ``images`` names the field.
         raw: stores images as arrays of pixels, resized to a shorter side of this length, or to
             (height, width).
         images: names of the fields that contain images in addition to the main image, such as
             ``["left", "right"]``. These images are recoded as well. The default is the cameras of a
-            :class:`LeRobot` dataset.
+            :class:`LeRobot` dataset. At least one sample must have the field.
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
             decoding them; an error is raised if none of the three is set. By default, 16-bit and
