@@ -41,14 +41,35 @@ fn read_npy_size(bytes: &[u8]) -> Result<Size> {
         }
         _ => None,
     };
-    let (width, height) = size.ok_or_else(|| {
-        let description = npy.header_for_message();
-        Error::decode(format!(
-            "unsupported npy header {description}: expected dtype '|u1' in C order with shape (height, width, 3)"
-        ))
-    })?;
+    let (width, height) = size.ok_or_else(|| not_an_image(&npy))?;
     let size = Size::new(width, height);
     check_length("npy", npy.data, size, npy.data_offset).map(|()| size)
+}
+
+fn not_an_image(npy: &NpyFile<'_>) -> Error {
+    let element = match npy.kind {
+        b'f' => Some("float"),
+        b'i' => Some("int"),
+        b'u' => Some("uint"),
+        _ => None,
+    };
+    let description = match element.zip(npy.shape.as_ref()) {
+        Some((element, shape)) => {
+            let axes: Vec<_> = shape.iter().map(usize::to_string).collect();
+            let order = if npy.fortran_order { " in Fortran order" } else { "" };
+            format!("type {element}{} and shape ({}){order}", npy.item_size.saturating_mul(8), axes.join(", "))
+        }
+        None => npy.header_for_message(),
+    };
+    let advice = match (npy.kind, npy.shape.as_deref()) {
+        (b'f', _) => "multiply values from 0 to 1 by 255 and convert them to uint8",
+        (b'u', Some([3, _, _])) => "move the channels to the last axis",
+        _ => "convert the array",
+    };
+    Error::decode(format!(
+        "the image is an array of {description}: expected uint8 and (height, width, 3) in C order; {advice}, or read \
+         the array with the field type NdArray or DenseMap"
+    ))
 }
 
 /// Checks that `pixels` has the right length. `start` is the offset of `pixels` in the file.
@@ -186,8 +207,15 @@ mod tests {
         for end in 0..file.len() {
             read_npy_size(&file[..end]).unwrap_err();
         }
-        let floats = String::from_utf8_lossy(&file[..128]).replace("|u1", "<f4").into_bytes();
-        assert!(read_npy_size(&floats).is_err());
+        let mut floats = file.clone();
+        let start = floats.windows(3).position(|text| text == b"|u1").unwrap();
+        floats[start..start + 3].copy_from_slice(b"<f4");
+        assert_eq!(
+            cause(&floats),
+            "the image is an array of type float32 and shape (4, 4, 3): expected uint8 and (height, width, 3) in C order; \
+             multiply values from 0 to 1 by 255 and convert them to uint8, or read the array with the field type \
+             NdArray or DenseMap"
+        );
         let huge = [&npy_header(Size::new(u32::MAX, u32::MAX))[..], &[0; 9]].concat();
         assert!(cause(&huge).contains("found 9"));
         assert!(RawRgb::new(4, 4).open(&[0; 47]).is_err());
