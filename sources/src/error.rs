@@ -141,10 +141,13 @@ impl Error {
     /// [source](std::error::Error::source) is a [`std::io::Error`] with the same kind, error number
     /// and text as `error`.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
-        use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
+        use std::io::ErrorKind::{FileTooLarge, Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let code = error.raw_os_error();
         let advice = code.and_then(exhaustion_advice).map_or(String::new(), |advice| format!("; {advice}"));
-        let mut e = Self::new(ErrorKind::Io, format!("{error}{advice}")).at_path(path);
+        // A file that exceeds a limit of the loader has no error code.
+        let exceeds_limit = error.kind() == FileTooLarge && code.is_none();
+        let kind = if exceeds_limit { ErrorKind::Source } else { ErrorKind::Io };
+        let mut e = Self::new(kind, format!("{error}{advice}")).at_path(path);
         e.0.os_code = code;
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || code.is_some_and(|code| codes::TRANSIENT.contains(&code))

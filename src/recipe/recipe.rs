@@ -427,7 +427,7 @@ impl Recipe {
 pub(crate) fn check_sample_size(sample: &Sample<'_>, max_bytes: u64) -> Result<()> {
     match sample.total_bytes() as u64 {
         bytes if bytes > max_bytes => {
-            Err(Error::in_source(format!("the sample has {bytes} bytes, but the limit is {max_bytes}")))
+            Err(Error::in_source(format!("the sample has {bytes} bytes, but max_sample_bytes is {max_bytes}")))
         }
         _ => Ok(()),
     }

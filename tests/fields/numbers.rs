@@ -179,7 +179,7 @@ fn the_byte_limit_of_a_sample_also_applies_without_an_image() {
     let limit = 2 * image(16, 0).len() as u64 + 9;
     let loader = loader().drop_field("image").field("tokens", rows()).max_sample_bytes(limit);
     let e = loader.into_iter().find_map(Result::err).unwrap();
-    let cause = format!("the sample has {} bytes, but the limit is {limit}", limit + 9);
+    let cause = format!("the sample has {} bytes, but max_sample_bytes is {limit}", limit + 9);
     assert_eq!((e.sample(), e.cause()), (Some(2), &*cause));
 }
 

@@ -132,7 +132,10 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     let (small, large) = (image(4, 4), [image(4, 4), vec![0; 10_000]].concat());
     let e = error(loader(&[("png", small.clone()), ("png", large.clone())]).max_sample_bytes(5000));
     let len = large.len();
-    assert_eq!(e.to_string(), format!("sample 1 (1): source: the sample has {len} bytes, but the limit is 5000"));
+    assert_eq!(
+        e.to_string(),
+        format!("sample 1 (1): source: the sample has {len} bytes, but max_sample_bytes is 5000")
+    );
     let mut batches = loader(&[("png", small), ("png", large)])
         .batch_size(2)
         .max_sample_bytes(5000)
@@ -141,6 +144,18 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
         .unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
     assert_eq!(batches.sample_errors().len(), 1);
+}
+
+#[test]
+fn a_file_above_the_byte_limit_of_a_sample_is_the_same_kind_of_error_as_a_value() {
+    let _serial = serial();
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a.png");
+    fs::write(&path, [image(4, 4), vec![0; 10_000]].concat()).unwrap();
+    let loader = Loader::new(root.path()).augment(Augment::resize(8, 8)).unlabeled(true).max_sample_bytes(5000);
+    let e = error(loader);
+    assert_eq!((e.kind(), e.is_transient()), (ErrorKind::Source, false));
+    assert!(e.cause().ends_with(" bytes, but max_sample_bytes is 5000"), "{e}");
 }
 
 /// Small files declare the largest image that their format (JPEG, BMP) or the type `Size` (`.npy`)

@@ -47,10 +47,9 @@ fn charge(bytes: u64) -> Result<()> {
     let Some(budget) = BUDGET.get() else { return Ok(()) };
     let Some(remaining) = budget.remaining.checked_sub(bytes) else {
         let sum = (budget.total - budget.remaining).saturating_add(bytes);
-        return Err(Error::other(format!(
-            "the sample has at least {sum} bytes, which exceeds the limit of {} (max_sample_bytes)",
-            budget.total
-        )));
+        let limit = budget.total;
+        let cause = format!("the sample has at least {sum} bytes, but max_sample_bytes is {limit}");
+        return Err(Error::new(ErrorKind::FileTooLarge, cause));
     };
     BUDGET.set(Some(ByteBudget { remaining, ..budget }));
     Ok(())
@@ -266,7 +265,7 @@ mod tests {
         assert!(within(12, || twice().iter().all(Result::is_ok)) && twice().iter().all(Result::is_ok));
         let [first, second] = within(11, twice);
         let message = second.unwrap_err().to_string();
-        let expected = "the sample has at least 12 bytes, which exceeds the limit of 11 (max_sample_bytes)";
+        let expected = "the sample has at least 12 bytes, but max_sample_bytes is 11";
         assert!(first.is_ok() && message == expected, "{message}");
         let mut scratch = Vec::new();
         let mut read_file = |max_bytes| within(max_bytes, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
