@@ -230,7 +230,7 @@ impl<B> Engine<B> {
         }
         if consumer_slots >= self.shared.runtime.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {batch} cannot be filled: for {:.0} s, the program has held batches in all {consumer_slots} \
+                "batch {batch} cannot be filled: for {:.1} s, the program has held batches in all {consumer_slots} \
                  slots; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
