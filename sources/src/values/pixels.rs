@@ -95,7 +95,7 @@ impl Candidate {
 /// as a column of floating-point pixels.
 pub(crate) fn choose_image(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
-        let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
+        let named = |e: Error| Error::config(format!("column {:?}: {}", candidate.name, e.cause()));
         Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
     };
     let suitable: Vec<_> =
@@ -104,7 +104,8 @@ pub(crate) fn choose_image(arrays: &[Candidate], requested: Option<&str>) -> Res
         let Some(candidate) = suitable.iter().find(|candidate| candidate.name == requested) else { return Ok(None) };
         let cause = || {
             Error::config(format!(
-                "{requested:?} does not contain images: its arrays have the shape {:?}",
+                "{requested:?} does not contain images: its arrays have the shape {:?}; expected (height, width), or a \
+                 first or last axis of 1, 3 or 4 channels",
                 candidate.shape
             ))
         };
@@ -121,7 +122,8 @@ pub(crate) fn choose_image(arrays: &[Candidate], requested: Option<&str>) -> Res
     });
     if let Some(rival) = rival {
         let shown = |array: &Candidate| {
-            format!("{:?} (arrays of {:?}, shape {:?})", array.name, array.element, array.shape).to_lowercase()
+            let element = format!("{:?}", array.element).to_lowercase();
+            format!("{:?} (arrays of {element}, shape {:?})", array.name, array.shape)
         };
         return Err(Error::config(format!(
             "the images may be in {} or in {}; image arrays have the type u8: select the column with \
@@ -222,7 +224,7 @@ mod tests {
         }
         for list in [
             [("images", floats, &[3, 8, 9][..]), ("masks", bytes, &[8, 9][..])],
-            [("images", floats, &[3, 8, 9]), ("masks", bytes, &[1, 8, 9])],
+            [("Images", floats, &[3, 8, 9]), ("Masks", bytes, &[1, 8, 9])],
             [("masks", bytes, &[8, 9, 1]), ("x", floats, &[8, 9])],
             [("left", bytes, &[8, 9, 3]), ("right", bytes, &[8, 9, 3])],
             [("depth", floats, &[8, 9, 1]), ("frame", bytes, &[8, 9, 3])],
