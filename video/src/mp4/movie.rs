@@ -202,8 +202,9 @@ fn parse_edit_list(elst: Atom<'_>) -> Result<Edit> {
             edit.delay = edit.delay.checked_add(duration).ok_or_else(|| Error::damaged("the edit list is too long"))?;
         } else if has_media || start < 0 || rate != 0x0001_0000 {
             return Err(Error::unsupported(format!(
-                "the edit list has {count} entries: expected at most one with media, at normal speed; rewrite the \
-                 file, for example with `ffmpeg -i in.mp4 out.mp4`"
+                "the edit list has {count} {}: expected at most one entry that plays media, at normal speed, and no gap \
+                 after it; rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
+                if count == 1 { "entry" } else { "entries" }
             )));
         } else {
             has_media = true;
@@ -211,4 +212,22 @@ fn parse_edit_list(elst: Atom<'_>) -> Result<Edit> {
         }
     }
     Ok(edit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_list_with_a_changed_speed_is_refused_with_its_number_of_entries() {
+        let double_speed = [0, 0, 0, 5, 0, 0, 0, 0, 0, 2, 0, 0];
+        for (count, entries) in [(1, "1 entry"), (2, "2 entries")] {
+            let content = [&[0, 0, 0, 0, 0, 0, 0, count][..], &double_speed.repeat(count.into())].concat();
+            let e = parse_edit_list(Atom { kind: *b"elst", content: &content }).err().unwrap().to_string();
+            assert!(
+                e.contains(&format!("the edit list has {entries}: expected at most one entry that plays media")),
+                "{e}"
+            );
+        }
+    }
 }
