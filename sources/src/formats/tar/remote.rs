@@ -367,10 +367,12 @@ fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     if path.len() >= MIN_TRUNCATED_NAME || key.len() + name.len() >= MIN_TRUNCATED_NAME || !name.is_ascii() {
         return true;
     }
-    // If a file name cannot represent the key, the name in this header differs from the key.
+    // If a file name cannot represent the key, the name in this header differs from the key. `pack`
+    // adds `~` if the previous sample has the same key.
     let is_expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
-        format::canonical_field(&extension.to_lowercase()) == name && (stem == key || !is_expressible)
+        let is_key = stem == key || stem.strip_suffix('~') == Some(key);
+        format::canonical_field(&extension.to_lowercase()) == name && (is_key || !is_expressible)
     })
 }
 
@@ -447,6 +449,9 @@ mod tests {
             // The actual key, `v1.5`, is in a preceding PAX header.
             ("v1_5.jpg", "v1.5", "jpg", true),
             ("v1_5.cls", "v1.5", "jpg", false),
+            // The sample has the same key as the previous one.
+            ("a/1~.jpg", "a/1", "jpg", true),
+            ("a/1~.jpg", "a/1~", "jpg", true),
             (&long, "a", "jpg", true),
             ("cut.jpg", &long, "jpg", true),
             ("\u{e9}.jpg", "e", "jpg", true),
