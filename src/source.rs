@@ -27,7 +27,7 @@ pub use warpfeed_sources::{Table, TableOptions};
 pub(crate) use warpfeed_sources::internal::{CLASSES_KEY, lmdb_error};
 #[cfg(feature = "pack")]
 pub(crate) use warpfeed_sources::internal::{
-    CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
+    CLASSES_MEMBER, IndexBuilder, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
 };
 pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, mark_reader_thread, retried, within};
 pub(crate) use warpfeed_sources::internal::{

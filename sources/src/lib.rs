@@ -69,7 +69,9 @@ pub mod internal {
     pub use crate::error::{append, counted, guarded_with, panicked, reserve, resize};
     #[cfg(feature = "lmdb")]
     pub use crate::formats::{CLASSES_KEY, lmdb_error};
-    pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX};
+    pub use crate::formats::{
+        CLASSES_MEMBER, IndexBuilder, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
+    };
     pub use crate::machine::{
         Hash, Pool, RETRIES, check_retries, mark_reader_thread, rename, retried, run_with_token, temp_files, within,
     };

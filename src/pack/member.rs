@@ -1,5 +1,7 @@
 //! Formats a sample as the members of a tar file.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
@@ -11,10 +13,16 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
 /// Appends the members of `sample` to `out`. Returns the sample's stem, which is the path of its
 /// files without the extension. `previous_stem` is the stem of the previous sample in the shard.
+/// Calls `on_field` with the name of each field, and the range of its data in `out`.
 ///
 /// Fails if the sample has neither fields nor a label, if the name of a field cannot be a file
 /// extension, or if the label is not a number. `out` may then contain some members.
-pub(super) fn append_sample(sample: &Sample<'_>, previous_stem: &str, out: &mut Vec<u8>) -> Result<String> {
+pub(super) fn append_sample(
+    sample: &Sample<'_>,
+    previous_stem: &str,
+    out: &mut Vec<u8>,
+    mut on_field: impl FnMut(&str, Range<usize>),
+) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
         return Err(Error::in_source("the sample has no fields and no label, so it cannot be stored in a tar file"));
@@ -31,10 +39,10 @@ pub(super) fn append_sample(sample: &Sample<'_>, previous_stem: &str, out: &mut 
                 "field name {name:?} is not a valid file extension: expected lower case, without \"/\""
             )));
         }
-        append_member(out, &format!("{stem}.{name}"), key, &value.encoded(name))?;
+        on_field(name, append_member(out, &format!("{stem}.{name}"), key, &value.encoded(name))?);
     }
     if let Some(label) = label {
-        append_member(out, &format!("{stem}.cls"), key, label.to_string().as_bytes())?;
+        on_field("cls", append_member(out, &format!("{stem}.cls"), key, label.to_string().as_bytes())?);
     }
     Ok(stem)
 }
@@ -65,8 +73,9 @@ fn make_stem(key: &str) -> String {
     }
 }
 
-/// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks.
-fn append_member(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
+/// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks. Returns
+/// the range of the data.
+fn append_member(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<Range<usize>> {
     reserve(out, data.len() + 4 * BLOCK_BYTES)?;
     let size = data.len() as u64;
     let split = split_path(path);
@@ -91,9 +100,10 @@ fn append_member(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) 
         ("", &path[..end])
     });
     out.extend_from_slice(&build_header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
+    let start = out.len();
     out.extend_from_slice(data);
     out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
-    Ok(())
+    Ok(start..start + data.len())
 }
 
 /// Splits a path into the prefix (up to 155 bytes) and the name (up to 100 bytes) of a ustar

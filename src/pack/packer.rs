@@ -361,7 +361,12 @@ impl ShardSequence<'_, '_> {
                     let destination = self.packer.destination;
                     let path = destination.path_of(&dest::shard_suffix(self.next_number));
                     let attempt = destination.begin_shard(self.next_number, self.plan_id)?;
-                    let shard = Shard::create(path, attempt, self.packer.pipeline.source.classes())?;
+                    let classes = self.packer.pipeline.source.classes();
+                    let mut shard = Shard::create(path, attempt, classes)?;
+                    // In a folder, the first reader stores the index. A store is usually read-only.
+                    if destination.uploads_in_place() {
+                        shard = shard.with_index(classes);
+                    }
                     empty.insert(OpenShard { shard, counts: Counts::default() })
                 }
             };
@@ -403,6 +408,9 @@ impl ShardSequence<'_, '_> {
             }
         }
         shard.into_sink().publish(&entry)?;
+        if let Some(index) = digest.index {
+            destination.put(&format!("{}.index", dest::shard_suffix(number)), &index, false)?;
+        }
         destination.record_shard(*part, number, self.plan_id, &entry)?;
         (self.next_number, self.next_position) = (number + 1, first_position + entry.samples);
         self.entries.push(entry);

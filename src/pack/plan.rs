@@ -75,7 +75,7 @@ impl Plan {
         let lenient_pipeline = Pipeline { keep_undecodable: true, ..*pipeline };
         lenient_pipeline.for_each(&probes, 0..probe_count, &mut |index, prepared, _| {
             member.clear();
-            member::append_sample(&prepared.sample()?, "", &mut member)?;
+            member::append_sample(&prepared.sample()?, "", &mut member, |_, _| {})?;
             hash = hash.number(index).bytes(&member);
             probe_bytes += member.len() as u64;
             Ok(())

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::member::{self, END_BLOCKS};
 use crate::error::{Error, Result, reserve};
-use crate::source::Sample;
+use crate::source::{IndexBuilder, Sample};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -33,6 +34,9 @@ pub(super) struct Shard<S: Sink> {
     last_stem: String,
     /// Buffer for the members of a sample, so that the sample is written completely or not at all.
     members: Vec<u8>,
+    /// The index of the shard, if it is to be stored and the shard has no more names or bytes than
+    /// an index supports.
+    index: Option<IndexBuilder>,
     /// The first write error. The shard may then end with an incomplete sample, so no samples can
     /// be added, and the shard cannot be finished.
     error: Option<Error>,
@@ -41,6 +45,8 @@ pub(super) struct Shard<S: Sink> {
 pub(super) struct ShardDigest {
     pub(super) bytes: u64,
     pub(super) crc: u32,
+    /// The content of `NAME.tar.index`, if [`with_index`](Shard::with_index) was called.
+    pub(super) index: Option<Vec<u8>>,
 }
 
 impl<S: Sink> Shard<S> {
@@ -57,10 +63,17 @@ impl<S: Sink> Shard<S> {
             crc: crc32fast::Hasher::new(),
             last_stem: String::new(),
             members: Vec::new(),
+            index: None,
             error: None,
         };
         shard.write(&member::classes_member(classes)?)?;
         Ok(shard)
+    }
+
+    /// Collects the index of the shard, which must be empty.
+    pub(super) fn with_index(mut self, classes: &[String]) -> Self {
+        self.index = Some(IndexBuilder::new(classes));
+        self
     }
 
     /// Appends a sample, unless the shard already contains samples and would exceed `max_bytes`
@@ -69,11 +82,27 @@ impl<S: Sink> Shard<S> {
         self.check()?;
         let mut members = std::mem::take(&mut self.members);
         members.clear();
-        let stem = member::append_sample(sample, &self.last_stem, &mut members)?;
+        let mut fields = Vec::new();
+        let stem = member::append_sample(sample, &self.last_stem, &mut members, |name, range| {
+            if self.index.is_some() {
+                fields.push((name.to_owned(), range));
+            }
+        })?;
         let new_bytes = self.bytes + (members.len() + END_BLOCKS.len()) as u64;
         let has_space = self.samples == 0 || max_bytes.is_none_or(|max_bytes| new_bytes <= max_bytes);
         if has_space {
+            let start = self.bytes;
             self.write(&members)?;
+            if let Some(index) = &mut self.index {
+                index.begin_sample(sample.key());
+                let mut add = |(name, range): &(String, Range<usize>)| {
+                    index.push_field(name, start + range.start as u64, range.len() as u64)
+                };
+                // Without an index, readers scan the shard.
+                if fields.iter().try_for_each(&mut add).is_err() {
+                    self.index = None;
+                }
+            }
             self.samples += 1;
             self.last_stem = stem;
         }
@@ -87,7 +116,8 @@ impl<S: Sink> Shard<S> {
         self.write(&END_BLOCKS)?;
         let result = self.flush().and_then(|()| self.file.flush()).and_then(|()| self.file.sync());
         result.map_err(|e| self.fail(&e))?;
-        Ok(ShardDigest { bytes: self.bytes, crc: self.crc.clone().finalize() })
+        let index = self.index.as_ref().and_then(|index| index.finish(self.bytes));
+        Ok(ShardDigest { bytes: self.bytes, crc: self.crc.clone().finalize(), index })
     }
 
     pub(super) fn into_sink(self) -> S {

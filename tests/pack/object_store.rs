@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpfeed::pack::{Merge, Pack, Report};
-use warpfeed::source::{Object, Options, OwnedSample, Source, Store, Upload};
+use warpfeed::source::{Memory, Object, Options, OwnedSample, Source, Store, Upload};
 use warpfeed::{Error, Result};
 
 use crate::before_read::BeforeRead;
@@ -183,6 +183,41 @@ fn packing_to_a_store_or_a_folder_gives_the_same_bytes() {
         assert!(store.files() == expected, "{parts} parts: {:?}", store.names());
         assert_eq!(store.open().unwrap(), read_all(&set));
     }
+}
+
+#[test]
+fn a_dataset_that_was_packed_to_a_store_opens_without_reading_its_shards() {
+    let bytes = |i: usize, len: usize| (0..len).map(|b| (b * i) as u8).collect::<Vec<_>>();
+    let sample = |i: usize| {
+        // The keys and names need PAX headers, repeat, or have several spellings.
+        let key = ["a", "a", "b.c", "é", "../d", ""][i % 6];
+        OwnedSample::new(key).field("jpeg", bytes(i, 300_000 + i)).field("x.txt", format!("{i}")).label(i as i64 % 2)
+    };
+    let names = ["cat", "dög"].map(str::to_owned);
+    let set = Memory::new((0..12).map(sample).collect()).with_classes(names.clone());
+    let store = Objects::default();
+    store.pack(&set).keep_undecodable(true).to(URL).unwrap();
+    let tar_reads = Arc::new(AtomicUsize::new(0));
+    let counted = store.hooked({
+        let tar_reads = tar_reads.clone();
+        move |kind, url| {
+            tar_reads.fetch_add(usize::from(kind == "read" && url.ends_with(".tar")), Ordering::Relaxed);
+            Ok(())
+        }
+    });
+    let opened = counted.options().open(FOLDER).unwrap();
+    assert_eq!((opened.len(), tar_reads.load(Ordering::Relaxed)), (12, 0));
+    assert_eq!(
+        (opened.classes(), store.names().iter().filter(|name| name.ends_with(".index")).count()),
+        (&names[..], 3)
+    );
+    let fingerprint = opened.fingerprint();
+    let samples = read_all(&*opened);
+    // Without the index, the shards are scanned, with the same result.
+    store.contents.lock().unwrap().retain(|url, _| !url.ends_with(".index"));
+    let scanned = store.options().open(FOLDER).unwrap();
+    assert_eq!((scanned.fingerprint(), scanned.classes()), (fingerprint, &names[..]));
+    assert_eq!(samples, read_all(&*scanned));
 }
 
 #[test]

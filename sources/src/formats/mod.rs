@@ -47,7 +47,7 @@ pub use parquet::Parquet;
 #[cfg(feature = "tables")]
 pub use table::Table;
 pub use tar::Tar;
-pub use tar::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX};
+pub use tar::{CLASSES_MEMBER, IndexBuilder, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX};
 #[cfg(feature = "arrays")]
 pub use tfrecord::TfRecord;
 pub use tokens::{TokenFile, TokenType};

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use super::header::{BLOCK_BYTES, Header, Pax};
 use super::links::{Links, UnresolvedLinks};
+use super::sidecar;
+use super::source::MIN_INDEXED_BYTES;
 use crate::error::{Error, Result};
 use crate::format;
 use crate::machine::bytes::Bytes;
@@ -166,14 +168,7 @@ impl Index {
                 "gzip-compressed tars do not support random access; decompress the file with gunzip",
             ));
         }
-        Scanner {
-            bytes,
-            index: Index::default(),
-            links: Links::default(),
-            name_ids: HashMap::new(),
-            stem: String::new(),
-        }
-        .run()
+        Scanner { bytes, builder: IndexBuilder::default(), links: Links::default(), stem: String::new() }.run()
     }
 }
 
@@ -207,11 +202,66 @@ const LINK_FLAG: u32 = MAX_NAMES;
 /// memory is allocated.
 const MAX_METADATA_BYTES: u64 = 16 << 20;
 
+/// Collects the index of a shard that is being read or written.
+#[derive(Debug, Default)]
+pub struct IndexBuilder {
+    index: Index,
+    name_ids: HashMap<String, u32>,
+}
+
+impl IndexBuilder {
+    /// Creates the builder of a shard with these class names.
+    pub fn new(classes: &[String]) -> Self {
+        IndexBuilder { index: Index { classes: classes.to_vec(), ..Index::default() }, ..Self::default() }
+    }
+
+    /// Begins a sample. The following fields belong to it.
+    pub fn begin_sample(&mut self, key: &str) {
+        let index = &mut self.index;
+        index.keys.push_str(key);
+        index.samples.push(SampleEnd { key_end: index.keys.len() as u64, field_end: index.fields.len() as u64 });
+    }
+
+    /// Adds a field, whose data has `len` bytes at the offset `start` of the tar.
+    ///
+    /// # Errors
+    /// If the shard has too many field names, or if the offset or the length is too large.
+    pub fn push_field(&mut self, name: &str, start: u64, len: u64) -> Result<()> {
+        let (index, name) = (&mut self.index, format::canonical_field(name));
+        let name = match self.name_ids.get(name) {
+            Some(&id) => id,
+            None => {
+                let id = index.names.len() as u32;
+                if id == MAX_NAMES {
+                    return Err(Error::in_source(format!("the shard has more than {MAX_NAMES} different field names")));
+                }
+                index.names.push(name.to_owned());
+                self.name_ids.insert(name.to_owned(), id);
+                id
+            }
+        };
+        let field = Field::new(start, len, name).ok_or_else(|| {
+            Error::in_source(format!(
+                "a file of {len} bytes at offset {start} exceeds the limit of 64 GiB per file or 32 TiB per shard"
+            ))
+        })?;
+        index.fields.push(field);
+        index.samples.last_mut().expect("the first file of a shard pushes a sample").field_end =
+            index.fields.len() as u64;
+        Ok(())
+    }
+
+    /// Returns the content of the `NAME.tar.index` for the finished shard, which has `tar_len` bytes.
+    /// Returns `None` if the shard is so small that reading an index takes as long.
+    pub fn finish(&self, tar_len: u64) -> Option<Vec<u8>> {
+        (tar_len >= MIN_INDEXED_BYTES).then(|| sidecar::encode(&self.index, tar_len, 0))
+    }
+}
+
 struct Scanner<'a> {
     bytes: &'a dyn Bytes,
-    index: Index,
+    builder: IndexBuilder,
     links: Links,
-    name_ids: HashMap<String, u32>,
     /// Path of the current sample's files, without the extension.
     stem: String,
 }
@@ -251,8 +301,8 @@ impl Scanner<'_> {
             if block.iter().all(|&byte| byte == 0) {
                 self.check_end(offset)?;
                 self.resolve_links();
-                self.index.shrink();
-                return Ok(self.index);
+                self.builder.index.shrink();
+                return Ok(self.builder.index);
             }
             let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
             let header = Header::parse(block).map_err(error)?;
@@ -314,7 +364,7 @@ impl Scanner<'_> {
     /// Reads the class names from `json`, the content of [`CLASSES_MEMBER`].
     fn read_classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
-        self.index.classes = serde_json::from_slice(json).map_err(error)?;
+        self.builder.index.classes = serde_json::from_slice(json).map_err(error)?;
         Ok(())
     }
 
@@ -358,21 +408,21 @@ impl Scanner<'_> {
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {
-            let field = &mut self.index.fields[index];
+            let field = &mut self.builder.index.fields[index];
             let target = file.and_then(|(start, len)| Field::new(start, len, field.name() as u32));
             match target {
                 Some(target) => *field = target.as_link(),
                 None => {
                     if unresolved.is_empty() {
-                        path.clone_into(&mut self.index.unresolved_links.first_path);
+                        path.clone_into(&mut self.builder.index.unresolved_links.first_path);
                     }
                     unresolved.push(index);
                 }
             }
         }
         if !unresolved.is_empty() {
-            self.index.unresolved_links.count = unresolved.len() as u64;
-            self.index.remove(&unresolved);
+            self.builder.index.unresolved_links.count = unresolved.len() as u64;
+            self.builder.index.remove(&unresolved);
         }
     }
 
@@ -380,40 +430,16 @@ impl Scanner<'_> {
     fn add_field(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
         // Normalize the extension, so that the field has the same name in every kind of dataset.
-        let lower = name.to_lowercase();
-        let name = format::canonical_field(&lower);
-
-        let index = &mut self.index;
-        if self.stem != stem || index.samples.is_empty() {
-            let key = key.map_or(Ok(stem), text)?;
-            index.keys.push_str(key);
-            index.samples.push(SampleEnd { key_end: index.keys.len() as u64, field_end: index.fields.len() as u64 });
+        let name = &name.to_lowercase();
+        if self.stem != stem || self.builder.index.samples.is_empty() {
+            self.builder.begin_sample(key.map_or(Ok(stem), text)?);
             self.stem.clear();
             self.stem.push_str(stem);
         }
-        let name = match self.name_ids.get(name) {
-            Some(&id) => id,
-            None => {
-                let id = index.names.len() as u32;
-                if id == MAX_NAMES {
-                    return Err(Error::in_source(format!("the shard has more than {MAX_NAMES} different field names")));
-                }
-                index.names.push(name.to_owned());
-                self.name_ids.insert(name.to_owned(), id);
-                id
-            }
-        };
-        let field = Field::new(start, len, name).ok_or_else(|| {
-            Error::in_source(format!(
-                "a file of {len} bytes at offset {start} exceeds the limit of 64 GiB per file or 32 TiB per shard"
-            ))
-        })?;
-        index.fields.push(field);
-        index.samples.last_mut().expect("the first file of a shard pushes a sample").field_end =
-            index.fields.len() as u64;
+        self.builder.push_field(name, start, len)?;
         // Repeated fields and too many fields are rejected only when the sample is read, so that
         // other samples remain readable.
-        Ok(Some(index.fields.len() - 1))
+        Ok(Some(self.builder.index.fields.len() - 1))
     }
 }
 

@@ -12,7 +12,7 @@ mod source;
 
 pub(crate) use data_format::DATA_FORMAT;
 pub use header::KEY_RECORD;
-pub use index::CLASSES_MEMBER;
+pub use index::{CLASSES_MEMBER, IndexBuilder};
 pub(crate) use manifest::ensure_merged;
 pub use manifest::{MANIFEST_SUFFIX, PLAN_SUFFIX, VERSION as MANIFEST_VERSION};
 pub(crate) use shards::check_star;

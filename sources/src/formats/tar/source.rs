@@ -21,7 +21,7 @@ use crate::storage::{DatasetLocation, Files, OpenFile, Storage, delegate_to_file
 /// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
 /// enough on a local disk. A larger shard may be copied to an object store together with its index,
 /// which saves a slow scan there.
-const MIN_INDEXED_BYTES: u64 = 1 << 20;
+pub(super) const MIN_INDEXED_BYTES: u64 = 1 << 20;
 
 /// The samples in tar files that follow the rules of WebDataset.
 ///
