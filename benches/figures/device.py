@@ -11,6 +11,7 @@ import subprocess
 import zipfile
 
 from record import (
+    HERE,
     ROOT,
     SECONDS,
     WARMUP,
@@ -92,7 +93,8 @@ def measure(options):
     setup = Setup("device", options)
     record, dali = setup.record, are_installed(setup.python, "nvidia.dali")
     for cores in setup.cores if dali else []:
-        record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(setup, cores))
+        if not (options.keep_sweep and keep_sweep(setup, cores)):
+            record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(setup, cores))
     for _ in range(options.rounds or 3):
         for cores in setup.cores:
             sets = {"packed": setup.packed, "folder": setup.folder}
@@ -161,6 +163,23 @@ def record_best_share(record, cores, name, out):
     record.about.setdefault("hw_decoder_load", {})[str(cores)] = max(rates, key=rates.get)
 
 
+def keep_sweep(setup, cores):
+    """Copies the sweep of an earlier record. Returns whether the record has one for this number of
+    cores, this GPU and this version of DALI."""
+    about = setup.record.about
+    earlier = json.loads((HERE / f"{about['group']}.json").read_text())
+    share = earlier.get("hw_decoder_load", {}).get(str(cores))
+    version = run([setup.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
+    same = earlier["gpu"] == about["gpu"] and earlier["versions"].get("nvidia-dali-cuda130") == version
+    if share is None or not same:
+        return False
+    about.setdefault("hw_decoder_load", {})[str(cores)] = share
+    about["sweep_date"] = earlier.get("sweep_date", earlier["date"])
+    sweep_key = re.compile(rf"(resnet18/)?dali [\d.]+/{cores}")
+    setup.record.figures.update(item for item in earlier["figures"].items() if sweep_key.fullmatch(item[0]))
+    return True
+
+
 def requests(options):
     setup = Setup("requests", options)
     setup.add_versions()
@@ -213,6 +232,8 @@ def train(options):
     setup.add_versions()
     multi_core_counts = [n for n in setup.cores if n > 1]
     for cores in multi_core_counts if dali else []:
+        if options.keep_sweep and keep_sweep(setup, cores):
+            continue
         record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(cores))
     for _ in range(options.rounds or 3):
         for cores in multi_core_counts:

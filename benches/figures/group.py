@@ -142,7 +142,9 @@ class Group:
             return self.about["settings"]
         tried = sorted({key.split("/")[-2].split(" ")[1] for key in self.about["figures"] if "dali " in key})
         with_cores = ", ".join(f"{share} ({n} core{'s' * (n != '1')})" for n, share in shares.items())
-        best = f"DALI's `hw_decoder_load` is the best of {', '.join(tried)} in a sweep: {with_cores}"
+        date = self.about.get("sweep_date")
+        sweep = f"a sweep of {date}" if date else "a sweep"
+        best = f"DALI's `hw_decoder_load` is the best of {', '.join(tried)} in {sweep}: {with_cores}"
         return f"{self.about['settings']}. {best}"
 
     def caption(self, work):

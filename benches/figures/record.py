@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 START_TIME = time.monotonic()
 # Duration of a measurement and of its warm-up in seconds, for every loader.
 SECONDS, WARMUP = 5, 1
