@@ -229,7 +229,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         if held_count == self.shared.plan.slots && waited > self.timeout {
             let waited = waited.as_secs_f64();
             let cause = format!(
-                "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program \
+                "no batch for {waited:.1} s: all {held_count} device slots are in use by batches that the program \
                  still holds; drop some of them before the next batch, or raise {}",
                 self.option_name()
             );
