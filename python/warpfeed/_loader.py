@@ -268,10 +268,13 @@ class Loader(_other_names.EarlierNames):
     Args: Errors and limits
         max_skipped: number of bad samples that may be skipped. A copy of a different sample of the
             batch replaces each of them. By default, the first bad sample raises an error.
-        strict: makes a sample fail if its image has any damage, even if the image can be decoded.
-            This requires decoding each JPEG to its end, which takes time. By default, JPEGs with
-            damage that libjpeg tolerates are decoded, ``stats()["damaged_images"]`` counts them
-            each time that they are delivered, and the log names the first 100.
+        strict: makes a sample fail if damage is detected anywhere in its image, even if the image
+            can be decoded. This requires decoding each JPEG to its end, which takes time. By
+            default, JPEGs with damage that libjpeg tolerates are decoded. If the decoded data
+            violates the format, ``stats()["damaged_images"]`` counts the image each time that it is
+            delivered, and the log names the first 100. A JPEG has no checksum, so even
+            ``strict`` does not detect all damage. Instead of ``strict``, you can run ``warpfeed
+            verify`` once, which performs the same check.
         retries: number of times that a read is repeated after a transient error; 3 by default.
         held_batches_timeout: number of seconds that ``next`` waits while all batches are in use,
             before it raises a :class:`LoaderTimeoutError`; 30 by default.

@@ -88,8 +88,9 @@ def pack(
             never replaced.
         keep_undecodable: stores images that cannot be decoded unchanged. By default, such images
             raise an error.
-        strict: raises an error if an image is damaged, even if it can be decoded. This option has
-            no effect with ``keep_undecodable``.
+        strict: raises an error if damage is detected in an image, even if it can be decoded. Not
+            all damage of a JPEG can be detected, because a JPEG has no checksum. This option has no
+            effect with ``keep_undecodable``.
         retries: number of times that a sample is read again after a transient storage error.
         shard_size: starts a new tar shard before the current shard exceeds this number of bytes.
             With ``part``, this is the approximate average size of a shard. By default, one file is
