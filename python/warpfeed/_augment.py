@@ -473,9 +473,10 @@ class Augment(_Calls):
 
     def interpolation(self, mode: Interpolation) -> Augment:
         """Sets the interpolation of the resize; ``"bilinear"`` by default. All modes except
-        ``"nearest"`` are antialiased. ``"bilinear_exact"`` is bit-identical to torchvision. The
-        pixel values of ``"bilinear"`` differ from torchvision's by at most one. With a mode other
-        than the default, all images are decoded and resized on the CPU."""
+        ``"nearest"`` are antialiased. ``"bilinear_exact"`` is bit-identical to torchvision's v2
+        transforms on uint8 tensors. The pixel values of ``"bilinear"`` differ from these by at most
+        2, and rarely by more than 1. With a mode other than the default, all images are decoded and
+        resized on the CPU."""
         return self._with("interpolation", str(mode))  # type: ignore[no-any-return]
 
     def antialias(self, on: bool) -> Augment:
