@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import re
 from typing import Any, Callable
 
 import numpy as np
@@ -257,6 +258,12 @@ def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
         lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).with_output_size(24, 40),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; expected a tuple \(height, width\)"):
+            invalid()
+    for invalid, call in [
+        (lambda: Augment.train(24, 40), "train(24, 40)"), (lambda: Augment.eval(48, 24, 40), "eval(48, 24, 40)"),
+        (lambda: Augment.center_crop(8, 8), "center_crop(8, 8)"), (lambda: Augment.random_crop(24, 40), "random_crop(24, 40)"),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=re.escape(f"Augment.{call}: expected the size as one number for a square")):
             invalid()
     for invalid in [
         lambda: Augment.resize(), lambda: Augment.resize((1, 2, 3)), lambda: Augment.resize(height=3),  # type: ignore[call-overload]

@@ -224,7 +224,7 @@ def test_a_dataset_without_images_needs_no_drop_field(tmp_path: Path) -> None:
     fields: dict[str, Any] = {"age": NdArray("i64")}
     [batch] = Loader(table, fields=fields, output="numpy")
     assert list(batch) == ["age"] and batch["age"].tolist() == [1, 2]
-    with pytest.raises(KeyError, match="has no images"):
+    with pytest.raises(KeyError, match="has no images. If a column of a CSV, TSV or JSON Lines file contains image paths"):
         batch["image"]
     with pytest.raises(WarpfeedError, match=r"MultiHot\(separator='\|'\)"):
         list(Loader(table, fields={"tags": MultiHot(["cat", "dog"])}, output="numpy"))

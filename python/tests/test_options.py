@@ -61,6 +61,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
             ValueError,
             r"^num_workers=0: expected at least 1.* one thread per core, or pass 1 for the fewest",
         ),
+        ({"num_workers": -1}, ValueError, r"^num_workers=-1: expected at least 1"),
         ({"prefetch": 0}, ValueError, r"^prefetch=0: expected at least 1.*Leave prefetch out"),
         ({"prefetch": "2"}, TypeError, r"^prefetch='2': expected a whole number"),
         ({"seed": -3}, ValueError, r"^seed=-3: expected"),
@@ -423,6 +424,27 @@ def test_signature_help_and_checks_name_the_same_options() -> None:
     ],
 )
 def test_a_string_is_not_a_list_of_characters(make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Loader(b"set"), "data=b'set': expected a path as a str or an os.PathLike, not bytes"),
+        (lambda: warpfeed.pack(bytearray(b"set"), "x.tar"), "data=bytearray(b'set'): expected a path as a str"),
+        (lambda: warpfeed.split(b"set", [0.5, 0.5], 1), "samples=b'set': expected a path as a str"),
+        (lambda: Concat([b"set"]), "parts=b'set': expected a path as a str"),
+        (lambda: warpfeed.Zip([b"set"]), "parts=b'set': expected a path as a str"),
+        (lambda: TableOptions(label=["a", "b"]), "label=['a', 'b']: expected the name of one column as a str; to read"),
+        (lambda: TableOptions(image=3), "image=3: expected the name of one column as a str"),
+        (lambda: Augment.letterbox(64).fill(0.5, 0.5, 0.5), "fill=(0.5, 0.5, 0.5): expected three whole numbers from 0"),
+        (lambda: Augment.train(64).affine(fill=0), "affine: fill=0: expected three whole numbers from 0 to 255"),
+        (lambda: Augment.train(64).timm("3a", fill=(1, 2)), "timm: fill=(1, 2): expected three whole numbers"),
+        (lambda: Augment.train(64).aug_mix(fill=(1, 2, "3")), "aug_mix: fill=(1, 2, '3'): expected three whole numbers"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(make: Any, message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         make()
 

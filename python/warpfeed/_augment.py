@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from numbers import Real
-from typing import Any, Literal, Sequence, Union, overload
+from typing import Any, Literal, NoReturn, Sequence, Union, overload
 
 from . import _other_names
 
@@ -75,9 +75,12 @@ def _degrees(name: str, value: Any) -> tuple[float, float] | None:
     return _range(name, value, "one number x for (-x, x)")
 
 
-def _color(color: Color) -> Color:
-    red, green, blue = color
-    return operator.index(red), operator.index(green), operator.index(blue)
+def _color(name: str, color: Color) -> Color:
+    try:
+        red, green, blue = (operator.index(level) for level in color)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={color!r}: expected three whole numbers from 0 to 255, for red, green and blue") from None
+    return red, green, blue
 
 
 class _Calls(_other_names.EarlierNames):
@@ -274,26 +277,32 @@ class Augment(_Calls):
         return {name: args[0]._data() if options else args}
 
     @classmethod
-    def train(cls, size: Size) -> Augment:
+    def train(cls, size: Size, *more: NoReturn) -> Augment:
         """Does the same as torchvision's ``RandomResizedCrop(size)`` and
         ``RandomHorizontalFlip()``. ``size`` is a number for a square, or (height, width)."""
-        return cls._cropped("train", (), size)
+        return cls._cropped("train", (), size, more)
 
     @classmethod
-    def eval(cls, shorter: int, size: Size) -> Augment:
+    def eval(cls, shorter: int, size: Size, *more: NoReturn) -> Augment:
         """Does the same as torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is
         a number for a square, or (height, width)."""
-        return cls._cropped("eval", (shorter,), size)
+        return cls._cropped("eval", (shorter,), size, more)
 
     @classmethod
-    def center_crop(cls, size: Size) -> Augment:
+    def center_crop(cls, size: Size, *more: NoReturn) -> Augment:
         """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``.
         Unlike in torchvision, a sample fails if its image is smaller. ``size`` is a number for a
         square, or (height, width)."""
-        return cls._cropped("center_crop", (), size)
+        return cls._cropped("center_crop", (), size, more)
 
     @classmethod
-    def _cropped(cls, name: str, before: tuple[int, ...], size: Size) -> Augment:
+    def _cropped(cls, name: str, before: tuple[int, ...], size: Size, more: tuple[Any, ...]) -> Augment:
+        if more:
+            arguments = ", ".join(map(repr, (*before, size, *more)))
+            raise TypeError(
+                f"Augment.{name}({arguments}): expected the size as one number for a square, or as a tuple (height, "
+                "width)"
+            )
         if not isinstance(size, (tuple, list)):
             return cls._make(((name, (*before, size)),))  # type: ignore[no-any-return]
         height, width = _size(f"Augment.{name}", size, None, None, None)
@@ -301,13 +310,13 @@ class Augment(_Calls):
         return square if height == width else square.with_output_size((height, width))
 
     @classmethod
-    def random_crop(cls, size: Size) -> Augment:
+    def random_crop(cls, size: Size, *more: NoReturn) -> Augment:
         """Crops at a random position without resizing, like torchvision's ``RandomCrop(size)``. The
         ``padding``, ``padding_mode``, ``fill`` and ``pad_if_needed`` methods correspond to the
         other arguments of ``RandomCrop``. A sample fails if its image with the border is smaller
         than the crop, unless ``pad_if_needed`` is called. ``size`` is a number for a square, or
         (height, width)."""
-        return cls._cropped("random_crop", (), size)
+        return cls._cropped("random_crop", (), size, more)
 
     @classmethod
     def random_resize(cls, side: int, low: int, high: int) -> Augment:
@@ -449,7 +458,7 @@ class Augment(_Calls):
         255; black by default. Only for ``letterbox``, ``scale_jitter``, ``random_crop``,
         ``random_resize``, ``shortest_size`` and ``pad_to``, and after ``zoom_out`` and
         ``mosaic``."""
-        return self._with("fill", *_color((red, green, blue)))  # type: ignore[no-any-return]
+        return self._with("fill", *_color("fill", (red, green, blue)))  # type: ignore[no-any-return]
 
     def padding(self, pixels: int) -> Augment:
         """Sets the width of the border around the image in pixels; 0 by default. Only for
@@ -575,10 +584,11 @@ class Augment(_Calls):
         """Applies a policy that is written in timm's syntax, such as ``rand-m9-mstd0.5-inc1``,
         ``original-mstd0.5``, ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences
         from timm."""
-        return self._policy("timm", (str(policy),), interpolation, _color(fill))
+        return self._policy("timm", (str(policy),), interpolation, _color("timm: fill", fill))
 
     def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Color | None) -> Augment:
-        return self._with(name, *args, interpolation, None if fill is None else _color(fill))  # type: ignore[no-any-return]
+        color = None if fill is None else _color(f"{name}: fill", fill)
+        return self._with(name, *args, interpolation, color)  # type: ignore[no-any-return]
 
     def three_augment(self) -> Augment:
         """Applies 3-Augment from "DeiT III": grayscale, solarize or blur, chosen at random,
@@ -628,7 +638,7 @@ class Augment(_Calls):
             _degrees("affine: rotate", rotate), _range("affine: translate", translate), _range("affine: scale", scale),
             _degrees("affine: shear_x", shear_x), _degrees("affine: shear_y", shear_y),
         )  # fmt: skip
-        return self._with("affine", *ranges, interpolation, _color(fill))  # type: ignore[no-any-return]
+        return self._with("affine", *ranges, interpolation, _color("affine: fill", fill))  # type: ignore[no-any-return]
 
     def rotate(self, degrees: float) -> Augment:
         """Rotates by a random angle from ``-degrees`` to ``degrees``, like torchvision's

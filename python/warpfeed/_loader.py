@@ -394,6 +394,7 @@ class Loader(_other_names.EarlierNames):
             raise ConfigError(
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
+        _options.reject_bytes("data", data)
         if isinstance(data, PackedTokens):
             fields = {"tokens": PackedIds(data.length, data.max_documents)} if fields is None else fields
         elif isinstance(data, Tokens):
@@ -947,8 +948,9 @@ class Loader(_other_names.EarlierNames):
                     absent[name] = copy_of(e)
             if "image" not in names and self._may_lack_images:
                 absent["image"] = KeyError(
-                    "image: the dataset has no images; if a column contains image paths, pass "
-                    "table=TableOptions(image=...)"
+                    "image: the dataset has no images. If a column of a CSV, TSV or JSON Lines file contains image "
+                    "paths, pass table=TableOptions(image=...). A Parquet column must contain the images themselves: "
+                    "write a table of paths as CSV or JSON Lines"
                 )
         if isinstance(fields, dict):
             fields.update(texts)

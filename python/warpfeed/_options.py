@@ -106,6 +106,12 @@ class Arguments:
         return super().__new__(cls)
 
 
+def reject_bytes(name: str, data: Any) -> None:
+    """Raises a TypeError if `data` is bytes, which would be opened as a dataset of numbers."""
+    if isinstance(data, (bytes, bytearray)):
+        raise TypeError(f"{name}={data!r:.80}: expected a path as a str or an os.PathLike, not {type(data).__name__}")
+
+
 def one_of(name: str, value: str, known: Sequence[str]) -> str:
     """Checks that `value`, the value of the option `name`, is one of `known`, and returns it.
 

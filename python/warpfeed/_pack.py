@@ -128,6 +128,7 @@ def pack(
             "a Mixture cannot be packed, because it draws samples in each epoch; pack each of its datasets, and pass a "
             "Mixture of the results to Loader"
         )
+    _options.reject_bytes("data", data)
     _options.exclusive(values, ("classes", "classes_file"))
     if format is not None and not isinstance(data, (str, os.PathLike)):
         raise ConfigError(f"format={format!r} requires data to be a path, but data is {data!r:.80}; leave format out")

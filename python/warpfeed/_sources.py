@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from . import _warpfeed
 from ._error import ConfigError
 from ._number_lists import integers
-from ._options import Arguments, Path, name_tuple, one_of
+from ._options import Arguments, Path, name_tuple, one_of, reject_bytes
 
 __all__ = ["Clips", "Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
@@ -375,6 +375,8 @@ class Concat(Arguments):
         if isinstance(self.parts, (str, bytes, os.PathLike)):
             raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
+        for part in self.parts:
+            reject_bytes("parts", part)
         if self.match_labels_by_name and self.keep_labels:
             raise ConfigError("match_labels_by_name and keep_labels contradict each other; set one of them")
 
@@ -411,6 +413,8 @@ class Zip(Arguments):
         if isinstance(self.parts, (str, bytes, os.PathLike)):
             raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
+        for part in self.parts:
+            reject_bytes("parts", part)
         object.__setattr__(self, "prefixes", name_tuple("prefixes", self.prefixes))
         if self.prefixes and len(self.prefixes) != len(self.parts):
             raise ConfigError(f"prefixes={self.prefixes!r}: expected a prefix for each of the {len(self.parts)} datasets")
@@ -476,6 +480,13 @@ class TableOptions(Arguments):
     headerless: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("image", "label"):
+            column = getattr(self, name)
+            if column is not None and not isinstance(column, str):
+                raise TypeError(
+                    f"{name}={column!r}: expected the name of one column as a str; to read further columns, use fields, "
+                    "such as fields={'shape': NdArray('i64', [])}"
+                )
         if self.columns is not None:
             object.__setattr__(self, "columns", name_tuple("columns", self.columns))
         object.__setattr__(self, "files", name_tuple("files", self.files))

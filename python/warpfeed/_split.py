@@ -56,6 +56,7 @@ def split(
             raise TypeError(f"{name}={values!r}: expected a list of numbers")
     if labels is not None and stratify:
         raise ConfigError("pass either labels or stratify, not both")
+    _options.reject_bytes("samples", samples)
     if isinstance(samples, Dataset):
         indices, total = [int(i) for i in samples.indices], samples._selection.total
         if stratify or labels is not None:
