@@ -449,6 +449,15 @@ def test_a_value_of_the_wrong_type_is_named(make: Any, message: str) -> None:
         make()
 
 
+def test_a_loader_prints_arrays_as_type_and_shape() -> None:
+    loader = Loader(
+        np.zeros((4, 8, 8, 3), np.uint8), subset=np.array([0, 2]), unlabeled=True, output="numpy", batch_size=np.int64(2)
+    )
+    expected = "Loader(<ndarray of shape (4, 8, 8, 3)>, batch_size="
+    assert repr(loader).startswith(expected) and str(loader.stats()["options"]).startswith(expected)
+    assert "subset=<ndarray of shape (2,)>" in repr(loader)
+
+
 def test_loaders_and_decoders_share_their_options() -> None:
     loader, decoder = _options.option_types(Loader.__init__), _options.option_types(Decoder.__init__)
     assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued", "max_in_flight", "geometry"}

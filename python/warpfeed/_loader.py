@@ -48,6 +48,15 @@ _short_repr.maxdict = 100
 Transform = Callable[..., Any]
 
 
+def _array_text(value: Any) -> str | None:
+    """Returns the type and shape of an array or a tensor, whose `repr` has many lines, and None for
+    any other value."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple) or not shape or not hasattr(value, "dtype"):
+        return None
+    return f"<{type(value).__name__} of shape {tuple(shape)}>"
+
+
 def _log_messages() -> None:
     for level, text in _warpfeed.drain_log():
         try:
@@ -925,8 +934,9 @@ class Loader(_other_names.EarlierNames):
     def _call_text(self, value_text: Callable[[Any], str]) -> str:
         """Returns the source text of a call that creates this loader. `value_text` formats a
         value."""
-        keyword_texts = [f"{name}={value_text(value)}" for name, value in self._arguments.items() if name != "data"]
-        return f"{type(self).__name__}({', '.join([value_text(self._arguments['data']), *keyword_texts])})"
+        texts = {name: _array_text(value) or value_text(value) for name, value in self._arguments.items()}
+        data = texts.pop("data")
+        return f"{type(self).__name__}({', '.join([data, *(f'{name}={text}' for name, text in texts.items())])})"
 
     def _deliver(self, native: Any) -> Any:
         """Converts a native batch to the form that the user receives."""
