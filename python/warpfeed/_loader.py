@@ -110,7 +110,8 @@ class Loader(_other_names.EarlierNames):
             class names.
 
     Args: Batches
-        batch_size: number of samples in a batch of this rank; 32 by default.
+        batch_size: number of samples in a batch of this rank. None, the default, means 32. Unlike in
+            PyTorch, None does not disable batching.
         drop_last: ``drop_last=True`` is the same as ``last_batch="drop"``, as in PyTorch.
         last_batch: whether an incomplete last batch is delivered (``"keep"``, the default), left
             out (``"drop"``) or filled with padding (``"pad"``).
