@@ -79,7 +79,8 @@ def _color(name: str, color: Color) -> Color:
     try:
         red, green, blue = (operator.index(level) for level in color)
     except (TypeError, ValueError):
-        raise TypeError(f"{name}={color!r}: expected three whole numbers from 0 to 255, for red, green and blue") from None
+        expected = "expected three whole numbers from 0 to 255, for red, green and blue"
+        raise TypeError(f"{name}={color!r}: {expected}") from None
     return red, green, blue
 
 

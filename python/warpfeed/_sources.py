@@ -484,8 +484,8 @@ class TableOptions(Arguments):
             column = getattr(self, name)
             if column is not None and not isinstance(column, str):
                 raise TypeError(
-                    f"{name}={column!r}: expected the name of one column as a str; to read further columns, use fields, "
-                    "such as fields={'shape': NdArray('i64', [])}"
+                    f"{name}={column!r}: expected the name of one column as a str; to read further columns, use "
+                    "fields, such as fields={'shape': NdArray('i64', [])}"
                 )
         if self.columns is not None:
             object.__setattr__(self, "columns", name_tuple("columns", self.columns))
