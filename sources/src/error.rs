@@ -159,6 +159,16 @@ impl Error {
         })
     }
 
+    /// Creates the error for a path or URL at which nothing exists, with a cause that says more than
+    /// the message of the operating system.
+    pub(crate) fn no_such_path(path: impl Into<PathBuf>, cause: String) -> Self {
+        /// `ENOENT`, which equals `ERROR_FILE_NOT_FOUND` on Windows.
+        const NOT_FOUND: i32 = 2;
+        let mut e = Self::io(path, &std::io::Error::from_raw_os_error(NOT_FOUND));
+        e.0.cause = cause;
+        e.not_found()
+    }
+
     /// Sets the underlying error, which [`source`](std::error::Error::source) returns. Replaces the
     /// underlying error of an earlier call.
     ///

@@ -11,6 +11,11 @@
 //!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
 //!   the file belongs to `train`.
 //!
+//! If no file name contains a split, the dataset has no splits, and only its own path opens it:
+//! `imagenet/train` could be the misspelled path of a different dataset. On the Hugging Face Hub,
+//! such files are the split `train`, because a path below a Hub dataset cannot be a different
+//! dataset.
+//!
 //! If all files are in a single folder without a common split name, such as
 //! `imagenet/plain_text`, the folder may be a configuration. On the Hugging Face Hub, it is a
 //! configuration of the dataset, and `imagenet/train` is a split of this configuration. Elsewhere,
@@ -35,26 +40,27 @@ pub(crate) fn common_split_name(word: &str) -> Option<&'static str> {
     SPLIT_NAMES.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// A split: its name, and its files sorted by name.
-pub(crate) type Split<T> = (String, Vec<T>);
+/// Name of the split of a file whose name contains no split.
+const DEFAULT_SPLIT: &str = "train";
 
-/// Returns the name of the split to which the file `name` belongs. `prefixed` is true if file names
-/// start with the name of the dataset.
-pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
+/// A split: its name, and its files sorted by name. The name is `None` if the dataset has no
+/// splits.
+pub(crate) type Split<T> = (Option<String>, Vec<T>);
+
+/// Returns the split in the file name `name`. `prefixed` is true if file names start with the name
+/// of the dataset.
+fn split_of(name: &str, prefixed: bool) -> Option<String> {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let split_before_number = without_shard_number(stem);
     if let Some(split) = split_before_number {
-        return if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned();
+        return Some(if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned());
     }
     if prefixed && let Some((_, suffix)) = stem.rsplit_once('-') {
-        return common_split_name(suffix).unwrap_or(suffix).to_owned();
+        return Some(common_split_name(suffix).unwrap_or(suffix).to_owned());
     }
     let lower = stem.to_ascii_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
-    match words.iter().find_map(|word| common_split_name(word)) {
-        Some(name) => name.to_owned(),
-        None => "train".to_owned(),
-    }
+    words.iter().find_map(|word| common_split_name(word)).map(str::to_owned)
 }
 
 fn without_shard_number(stem: &str) -> Option<&str> {
@@ -111,11 +117,20 @@ pub(crate) fn check_complete(path: &Path, names: &[String]) -> Result<()> {
 /// names determine the splits.
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
+    select_split_in(path, names, requested, is_hub_dataset(path))
+}
+
+/// `is_on_hub` is true if `path` is a whole dataset on the Hub, or one of its configurations.
+#[cfg(any(feature = "parquet", test))]
+fn select_split_in(path: &Path, names: Vec<String>, requested: Option<&str>, is_on_hub: bool) -> Result<Vec<String>> {
     let is_direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
     if names.iter().any(is_direct) {
-        let splits = group_by_split(names.into_iter().filter(is_direct).collect(), false, |name| {
+        let mut splits = group_by_split(names.into_iter().filter(is_direct).collect(), false, |name| {
             name.rsplit('/').next().unwrap_or(name).to_owned()
         });
+        if is_on_hub {
+            splits.iter_mut().for_each(|(name, _)| _ = name.get_or_insert_with(|| DEFAULT_SPLIT.to_owned()));
+        }
         let names = choose_split(path, splits, requested)?;
         check_complete(path, &names)?;
         return Ok(names);
@@ -123,23 +138,25 @@ pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&s
     let mut splits: Vec<Split<String>> = Vec::new();
     for name in names {
         let folder = name.split('/').next().unwrap_or_default().to_owned();
-        match splits.iter_mut().find(|(split, _)| *split == folder) {
+        match splits.iter_mut().find(|(split, _)| split.as_ref() == Some(&folder)) {
             Some((_, names)) => names.push(name),
-            None => splits.push((folder, vec![name])),
+            None => splits.push((Some(folder), vec![name])),
         }
     }
     // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
-    let is_configuration =
-        matches!(&splits[..], [(folder, _)] if common_split_name(folder).is_none() && requested != Some(folder));
-    if is_configuration && requested.is_some() && !is_hub_dataset(path) {
-        let folder = &splits[0].0;
-        return Err(Error::config(format!(
+    let configuration = match &splits[..] {
+        [(Some(folder), _)] if common_split_name(folder).is_none() && requested != Some(folder) => Some(folder),
+        _ => None,
+    };
+    let is_configuration = configuration.is_some();
+    if let (Some(folder), Some(requested), false) = (configuration, requested, is_on_hub) {
+        let cause = format!(
             "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or one \
              of its splits",
             path.display(),
             path.join(folder).display(),
-        ))
-        .at_path(path.join(requested.unwrap_or_default())));
+        );
+        return Err(Error::no_such_path(path.join(requested), cause));
     }
     let names = if is_configuration { splits.swap_remove(0).1 } else { choose_split(path, splits, requested)? };
     let Some((folder, _)) = names.first().and_then(|name| name.split_once('/')) else { return Ok(names) };
@@ -149,7 +166,8 @@ pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&s
     }
     let folder = folder.to_owned();
     let names_inside = names.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
-    let names = select_split(&path.join(&folder), names_inside, requested.filter(|_| is_configuration))?;
+    let requested = requested.filter(|_| is_configuration);
+    let names = select_split_in(&path.join(&folder), names_inside, requested, is_on_hub)?;
     Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
@@ -163,14 +181,18 @@ fn is_hub_dataset(path: &Path) -> bool {
     })
 }
 
+/// Groups files by the splits in their names. If at least one name contains a split, the files
+/// without one belong to [`DEFAULT_SPLIT`].
 pub(crate) fn group_by_split<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
-    for file in files {
-        let split = split_of(&name(&file), prefixed);
-        match splits.iter_mut().find(|(name, _)| *name == split) {
-            Some((_, files)) => files.push(file),
-            None => splits.push((split, vec![file])),
-        }
+    let mut add = |split: Option<String>, files: Vec<T>| match splits.iter_mut().find(|(name, _)| *name == split) {
+        Some((_, others)) => others.extend(files),
+        None => splits.push((split, files)),
+    };
+    let named: Vec<_> = files.into_iter().map(|file| (split_of(&name(&file), prefixed), file)).collect();
+    let has_splits = named.iter().any(|(split, _)| split.is_some());
+    for (split, file) in named {
+        add(split.or_else(|| has_splits.then(|| DEFAULT_SPLIT.to_owned())), vec![file]);
     }
     splits.sort_by(|a, b| a.0.cmp(&b.0));
     splits
@@ -183,24 +205,36 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 
 /// Returns the files of the split `requested`. If `requested` is `None`, returns the files of the
 /// only split, and fails if there are several. `path` is the path of the dataset, for messages.
-pub(crate) fn choose_split<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
-    let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
-    let has_several = splits.len() > 1;
-    let cause = match requested {
-        Some(requested) => match splits.into_iter().find(|(name, _)| name == requested) {
-            Some((_, files)) => return Ok(files),
-            None => format!("no split {requested:?}: expected one of {names}; no file or folder has this name either"),
-        },
-        None if has_several => format!("found the splits {names}: append one to the path, for example {first_path}"),
-        None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
+pub(crate) fn choose_split<T>(path: &Path, mut splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
+    let names: Vec<String> = splits.iter().filter_map(|(name, _)| name.clone()).collect();
+    let listed = names.join(", ");
+    let Some(requested) = requested else {
+        if splits.len() > 1 {
+            let first_path = path.join(&names[0]);
+            let first_path = first_path.display();
+            let cause = format!("found the splits {listed}: append one to the path, for example {first_path}");
+            return Err(Error::config(cause).at_path(path));
+        }
+        return Ok(splits.pop().map_or_else(Vec::new, |(_, files)| files));
     };
-    Err(Error::config(cause).at_path(path))
+    if let Some(index) = splits.iter().position(|(name, _)| name.as_deref() == Some(requested)) {
+        return Ok(splits.swap_remove(index).1);
+    }
+    let cause = if names.is_empty() {
+        let folder = if path.as_os_str().is_empty() { Path::new(".") } else { path }.display();
+        format!(
+            "no such file or folder, and no file name in {folder} contains a split: open the folder itself, {folder}"
+        )
+    } else {
+        format!("no such file or folder, and no split {requested:?}: expected one of {listed}")
+    };
+    Err(Error::no_such_path(path.join(requested), cause))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_file_name_determines_the_split() {
@@ -213,13 +247,13 @@ mod tests {
             ("data-00000-of-00001.arrow", true, "data"),
             ("my_val.parquet", false, "validation"),
             ("TEST.parquet", false, "test"),
-            ("0000.parquet", false, "train"),
-            ("contest.parquet", false, "train"),
-            ("-of-.parquet", false, "train"),
+            ("0000.parquet", false, ""),
+            ("contest.parquet", false, ""),
+            ("-of-.parquet", false, ""),
             ("train_gen-00000-of-00001-a6c9f2.parquet", false, "train_gen"),
             ("test_images-train.arrow", true, "train"),
         ] {
-            assert_eq!(split_of(name, prefixed), split, "{name}");
+            assert_eq!(split_of(name, prefixed).unwrap_or_default(), split, "{name}");
         }
     }
 
@@ -276,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_dataset_with_several_splits_requires_a_choice() {
-        let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
+        let splits = || vec![(Some("test".to_owned()), vec![1]), (Some("train".to_owned()), vec![2, 3])];
         let path = Path::new("set");
         assert_eq!(choose_split(path, splits(), Some("train")).unwrap(), [2, 3]);
         let e = choose_split(path, splits(), None).unwrap_err();
@@ -286,5 +320,33 @@ mod tests {
         let e = choose_split(path, splits(), Some("dev")).unwrap_err();
         assert!(e.cause().contains("no split \"dev\": expected one of test, train"), "{e}");
         assert_eq!(choose_split(path, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
+    }
+
+    #[test]
+    fn files_that_name_no_split_open_only_by_the_path_of_their_folder() {
+        let files = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let unnamed = files(&["old_experiment.parquet"]);
+        assert_eq!(select_split(Path::new("e"), unnamed.clone(), None).unwrap(), unnamed);
+        let e = select_split(Path::new("e"), unnamed.clone(), Some("train")).unwrap_err();
+        assert!(e.cause().ends_with("no file name in e contains a split: open the folder itself, e"), "{e}");
+        assert_eq!(select_split(Path::new("hf://datasets/org/set"), unnamed.clone(), Some("train")).unwrap(), unnamed);
+        // Next to a file that names a split, the other files are the training data.
+        let mixed = files(&["pets.parquet", "pets_test.parquet"]);
+        assert_eq!(select_split(Path::new("e"), mixed.clone(), Some("train")).unwrap(), mixed[..1]);
+        let grouped = group_by_split(files(&["shard.tfrecord"]), false, String::clone);
+        assert!(choose_split(Path::new("e"), grouped, Some("train")).is_err());
+    }
+
+    #[test]
+    fn a_missing_path_next_to_the_files_of_a_dataset_is_not_found() {
+        let splits =
+            || group_by_split(vec!["train.parquet".to_owned(), "test.parquet".to_owned()], false, String::clone);
+        for name in ["train.csv", "missing.lmdb", "clases"] {
+            let e = choose_split(Path::new("d"), splits(), Some(name)).unwrap_err();
+            assert_eq!((e.kind(), e.os_code()), (ErrorKind::Io, Some(2)), "{e}");
+            assert_eq!(e.path(), Some(&*Path::new("d").join(name)));
+            let expected = format!("no such file or folder, and no split {name:?}: expected one of test, train");
+            assert_eq!(e.cause(), expected);
+        }
     }
 }

@@ -223,8 +223,8 @@ impl Arrow {
 fn list_files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {
-            Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the end of the path"))
-                .at_path(path))
+            let cause = format!("no such file or folder, and the Arrow dataset {} has no splits", path.display());
+            Err(Error::no_such_path(path.join(split), cause))
         }
         None => Ok(files),
     };
@@ -245,7 +245,7 @@ fn list_files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         if names.is_empty() {
             return Err(Error::in_source("the file lists no splits").at_path(file));
         }
-        let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
+        let folders = names.iter().map(|name| (Some((*name).to_owned()), vec![path.join(name)])).collect();
         let folder = splits::choose_split(path, folders, split)?.remove(0);
         return list_files(&folder, None);
     }
