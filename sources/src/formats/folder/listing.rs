@@ -8,6 +8,7 @@ use super::walk::{FileKind, IgnoredFiles, Name, Walk, list_folder, modification_
 use crate::error::{Error, Result, counted, push, reservation_result, reserve, try_collect};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
+use crate::storage::splits::common_split_name;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
@@ -92,6 +93,35 @@ impl Listing {
             );
         }
         Ok((listing, visited))
+    }
+
+    /// Logs a warning if the class folders of `path` are probably splits, or images and their masks.
+    pub(super) fn warn_about_classes(&self, path: &Path, has_masks: bool) {
+        let classes = &self.classes;
+        let is_split = |name: &&String| common_split_name(name).is_some();
+        if let (Some(first), true) = (classes.first(), classes.iter().all(|name| is_split(&name))) {
+            let is_train = |name: &&String| common_split_name(name) == Some("train");
+            let split = path.join(classes.iter().find(is_train).unwrap_or(first));
+            tracing::warn!(
+                "{}: the class folders {classes:?} look like splits: open {} to load one split",
+                path.display(),
+                split.display()
+            );
+        }
+        let is_called = |name: &String, names: &[&str]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let (images, masks) = match &classes[..] {
+            [first, second] if is_called(first, &["images"]) => (first, second),
+            [first, second] => (second, first),
+            _ => return,
+        };
+        if !has_masks && is_called(images, &["images"]) && is_called(masks, &["masks", "labels", "annotations"]) {
+            tracing::warn!(
+                "{}: the class folders {classes:?} look like images and their annotations; to load the masks, open {} \
+                 with the option masks set to {masks:?}",
+                path.display(),
+                path.join(images).display()
+            );
+        }
     }
 
     #[cfg(feature = "video")]

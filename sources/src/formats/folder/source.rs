@@ -100,6 +100,7 @@ impl Folder {
         if let Storage::Store { remote, listed } = &location.storage {
             let (listing, object_indices) = select_samples(location.url(), listed, FileKind::Images(&options.formats))
                 .map_err(|e| e.at_path(path))?;
+            listing.warn_about_classes(path, false);
             let files = ImageFiles::Stored {
                 objects: listed.clone(),
                 object_indices: object_indices.into(),
@@ -131,6 +132,7 @@ impl Folder {
                 counted(count, "name is", "names are")
             );
         }
+        listing.warn_about_classes(path, options.masks.is_some());
         let masks = match &options.masks {
             Some(masks) => Some(Masks::find(&sibling_path(path, masks), &listing)?),
             None => None,
@@ -287,6 +289,36 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::warnings::Warnings;
+
+    #[test]
+    fn class_folders_with_names_of_splits_or_masks_cause_a_warning() {
+        let warned = |files: &[&str]| {
+            let (root, warnings) = (tree(files), Warnings::default());
+            let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
+            let warnings = warnings.0.lock().unwrap().join("\n");
+            (folder.classes().to_vec(), warnings.replace(root.path().to_str().unwrap(), "ROOT"))
+        };
+        let (classes, warnings) = warned(&["Val/dog/2.jpg", "train/cat/1.jpg"]);
+        assert_eq!(classes, ["Val", "train"], "as in ImageFolder");
+        let expected =
+            "ROOT: the class folders [\"Val\", \"train\"] look like splits: open ROOT/train to load one split";
+        assert_eq!(warnings, expected);
+        let (_, warnings) = warned(&["images/1.jpg", "masks/1.png"]);
+        let expected = "ROOT: the class folders [\"images\", \"masks\"] look like images and their annotations; to load \
+                        the masks, open ROOT/images with the option masks set to \"masks\"";
+        assert_eq!(warnings, expected);
+        for files in [&["cat/1.jpg", "train/1.jpg"][..], &["images/1.jpg"], &["train.jpg", "val.jpg"]] {
+            assert_eq!(warned(files).1, "", "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_folder_that_macos_adds_to_zip_files_is_not_a_class() {
+        let root = tree(&["__MACOSX/cat/1.jpg", "cat/1.jpg", "cat/__MACOSX/2.jpg"]);
+        let folder = Folder::open(root.path()).unwrap();
+        assert_eq!((folder.classes(), folder.len()), (&["cat".to_owned()][..], 1));
+    }
 
     /// Creates files that contain their own path.
     fn tree(files: &[&str]) -> tempfile::TempDir {

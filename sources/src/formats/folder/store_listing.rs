@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::listing::Listing;
-use super::walk::FileKind;
+use super::walk::{self, FileKind};
 use crate::error::{Error, Result, counted, push, reserve};
 use crate::model::{Location, Object};
 
@@ -41,7 +41,7 @@ fn is_sample(object: &Object, kind: FileKind<'_>) -> bool {
 /// object.
 pub(crate) fn select_samples(url: &str, objects: &[Object], kind: FileKind<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
-    let is_hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
+    let is_hidden = |path: &str| path.split('/').any(|part| walk::is_hidden(part.as_bytes()));
     let mut samples: Vec<(String, u32)> = Vec::new();
     // A top-level folder is a class even without images.
     let mut classes = BTreeSet::new();

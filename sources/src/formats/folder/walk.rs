@@ -53,6 +53,12 @@ pub(super) struct FolderEntries {
 /// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE_MARKER: &str = "warpfeed-cache";
 
+/// Returns whether the loader ignores a file or folder with this name. macOS adds the folder
+/// `__MACOSX` to zip files.
+pub(super) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".") || name == b"__MACOSX"
+}
+
 /// If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
@@ -139,7 +145,7 @@ pub(super) fn list_folder(path: &Path, file_kind: FileKind<'_>) -> Result<Folder
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
-        if name.as_encoded_bytes().starts_with(b".") {
+        if is_hidden(name.as_encoded_bytes()) {
             // macOS stores the attributes of `x.jpg` in `._x.jpg`, which is not an image.
             let is_image =
                 !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| file_kind.matches(e));
