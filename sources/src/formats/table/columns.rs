@@ -74,6 +74,29 @@ impl Header<'_> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
 
+    /// Returns a warning if further columns that satisfy `is_candidate` have one of `names`. `chosen`
+    /// is the column that was found by its name, and `option` chooses a different one.
+    fn ambiguity(
+        &self,
+        chosen: Option<usize>,
+        names: &[&str],
+        is_candidate: impl Fn(usize) -> bool,
+        option: &str,
+    ) -> Option<String> {
+        let chosen = chosen?;
+        let is_named = |name: &String| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let is_other = |column: usize| column != chosen && is_candidate(column) && is_named(&self.0[column]);
+        let others: Vec<&String> =
+            self.0.iter().enumerate().filter(|(column, _)| is_other(*column)).map(|(_, name)| name).collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "column {:?} is the {option}, although the name of {others:?} also fits: choose the column with \
+                 TableOptions::{option}",
+                self.0[chosen]
+            )
+        })
+    }
+
     fn image_column(&self, options: &TableOptions) -> Result<Option<usize>> {
         let named_column = options.image.as_ref().map(|name| self.column(name)).transpose()?;
         let image = named_column.or_else(|| self.find_any(&IMAGE_NAMES));
@@ -179,6 +202,31 @@ impl Columns {
         Ok(columns)
     }
 
+    /// Returns a warning for the image and for the label, if several columns have one of the
+    /// [`IMAGE_NAMES`] or [`LABEL_NAMES`] and no option chooses. `first_values` and `first_texts` are
+    /// as in [`Columns::new`].
+    pub(super) fn ambiguities(
+        &self,
+        first_values: &[Option<(CellKind, String)>],
+        first_texts: &[Vec<String>],
+        options: &TableOptions,
+    ) -> Vec<String> {
+        let header = Header(&self.names);
+        // A column that an option uses is not a candidate.
+        let gathered = options.gathered.iter().flat_map(|(_, names)| names);
+        let used: Vec<&String> = options.files.iter().chain(gathered).collect();
+        let is_unused = |column: usize| !used.contains(&&self.names[column]);
+        let is_number = |text: &String| text.parse::<f64>().is_ok();
+        let has_text = |column: usize| first_texts.get(column).is_some_and(|texts| !texts.iter().all(is_number));
+        let has_value = |column: usize| first_values.get(column).is_some_and(Option::is_some);
+        let is_image = |column| is_unused(column) && has_text(column) && Some(column) != self.label;
+        let is_label = |column| is_unused(column) && has_value(column) && Some(column) != self.image;
+        let image = self.image.filter(|_| options.image.is_none());
+        let label = self.label.filter(|_| options.label.is_none());
+        let image = header.ambiguity(image, &IMAGE_NAMES, is_image, "image");
+        image.into_iter().chain(header.ambiguity(label, &LABEL_NAMES, is_label, "label")).collect()
+    }
+
     /// Iterates over the columns of paths, starting with the image column.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.path_columns.iter().map(|(column, _)| *column))
@@ -239,4 +287,34 @@ fn list_names(names: &[String]) -> String {
     let quoted_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
     let more = names.len() - quoted_names.len();
     format!("{}{}", quoted_names.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::formats::Table;
+    use crate::options::TableOptions;
+    use crate::warnings::Warnings;
+
+    #[test]
+    fn several_columns_that_could_be_the_image_or_the_label_cause_a_warning() {
+        let root = tempfile::tempdir().unwrap();
+        let warned = |options: TableOptions, text: &str| {
+            let (path, warnings) = (root.path().join("t.csv"), Warnings::default());
+            std::fs::write(&path, text).unwrap();
+            let opened: Result<Table, _> = tracing::subscriber::with_default(warnings.clone(), || options.open(&path));
+            opened.unwrap();
+            let warnings = warnings.0.lock().unwrap().join("\n");
+            warnings.replace(path.to_str().unwrap(), "t.csv")
+        };
+        let text = "image,path,class,label\na,b.jpg,3,cat\n";
+        let image = "t.csv: column \"path\" is the image, although the name of [\"image\"] also fits: choose the column \
+                     with TableOptions::image";
+        let label = "t.csv: column \"label\" is the label, although the name of [\"class\"] also fits: choose the column \
+                     with TableOptions::label";
+        assert_eq!(warned(TableOptions::new(), text), format!("{image}\n{label}"));
+        assert_eq!(warned(TableOptions::new().image("path").label("label"), text), "");
+        assert_eq!(warned(TableOptions::new().label("class").file("image"), text), "");
+        // Numbers are not paths.
+        assert_eq!(warned(TableOptions::new(), "image,path\n7,b.jpg\n"), "");
+    }
 }

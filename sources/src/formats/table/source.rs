@@ -154,6 +154,9 @@ impl Table {
         };
         let columns = Columns::new(names, &first_values, &first_texts, is_file, options);
         let columns = columns.map_err(|e| e.at_path(path))?;
+        for ambiguity in columns.ambiguities(&first_values, &first_texts, options) {
+            tracing::warn!("{}: {ambiguity}", path.display());
+        }
         let mut omitted_extensions = Vec::new();
         for column in columns.paths() {
             let values = first_texts.get(column).map_or(&[][..], Vec::as_slice);
