@@ -133,6 +133,12 @@ impl AllColumns<'_> {
             return Ok(self.find_preferred(&IMAGE_NAMES, is_image).or_else(first_image_column));
         };
         let column = self.find(name)?;
+        if self.0[column].column_type == ColumnType::Text {
+            return Err(Error::config(format!(
+                "column {name:?} does not contain images but text; only tables may contain the paths of images: write \
+                 the table as CSV or JSON lines"
+            )));
+        }
         if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
             return Err(Error::config(format!(
                 "column {name:?} does not contain images; the columns are {}",
@@ -489,6 +495,16 @@ mod tests {
         assert!(cause("caption").contains("column \"caption\" does not contain images"), "{}", cause("caption"));
         let listed = "no column \"photo\" among \"image\" (images), \"caption\" (text)";
         assert!(cause("photo").contains(listed), "{}", cause("photo"));
+    }
+
+    #[test]
+    fn a_text_column_of_image_paths_leads_to_a_table() {
+        let list = columns(&[("path", ColumnType::Text), ("label", ColumnType::Integers)]);
+        let choice = |image: &str| ColumnChoice { image: Some(image.to_owned()), ..ColumnChoice::default() };
+        let e = Columns::new(&list, &choice("path")).unwrap_err();
+        assert!(e.cause().ends_with("the paths of images: write the table as CSV or JSON lines"), "{e}");
+        let e = Columns::new(&list, &choice("label")).unwrap_err();
+        assert!(e.cause().contains("the columns are \"path\" (text), \"label\" (integers)"), "{e}");
     }
 
     #[test]
