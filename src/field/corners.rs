@@ -88,8 +88,12 @@ impl BoxReader {
                 let slack = (side / 100.0).max(1.0);
                 // The condition is negated so that it rejects NaN, which fails every comparison.
                 if !(from <= end && from >= -slack && end <= side + slack) {
+                    let hint = match end < from {
+                        true => "; if the boxes have a different format, set it with Boxes::in_format",
+                        false => "",
+                    };
                     return Err(field.at_field(&Error::in_source(format!(
-                        "box {index}: {axis} ranges from {from} to {end}, but the image is {side} {wide}"
+                        "box {index}: {axis} ranges from {from} to {end}, but the image is {side} {wide}{hint}"
                     ))));
                 }
             }

@@ -167,8 +167,8 @@ impl Mask {
             |suffix: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(suffix));
         let Some(&(name, value)) = SUFFIXES.iter().find_map(|suffix| find_suffix(suffix)) else {
             return Err(Error::in_source(format!(
-                "no mask {name:?} among the fields {:?}; supported suffixes are {}; masks in a separate folder need \
-                 the option masks",
+                "no mask {name:?} among the fields {:?}; supported suffixes are {}; the masks of a folder of \
+                 images must be in a separate folder, with the option masks, or in a column of a table",
                 sample.names(),
                 SUFFIXES[1..].join(", ")
             )));

@@ -199,8 +199,9 @@ impl CheckedLoader {
         if mixture.is_none() && !options.has_classes() {
             class_list::warn_about_differences(path.as_deref(), &*source);
         }
+        let add_path = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         if source.is_empty() {
-            return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
+            return Err(add_path(Error::in_source(format!("the {} source has no samples", source.kind()))));
         }
         if self.loader.may_omit_image() && source.has_images() == Some(false) {
             tracing::info!("the dataset has no images, so the batches have no field \"image\"");
@@ -208,7 +209,6 @@ impl CheckedLoader {
             check_images(&self.field_types, &self.loader.images)?;
             self.create_fields()?;
         }
-        let add_path = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         field_names::check_names(&self.field_types, &*source).map_err(add_path)?;
         self.fields[0].check_labels(&*source)?;
         let read_source = field_names::required_names(&self.field_types)

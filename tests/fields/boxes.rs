@@ -330,7 +330,13 @@ fn a_bad_box_fails_with_its_coordinates() {
             cause("[[0, 0, 5, 5], [10, 0, 700, 5]]"),
             format!("{field}: box 1: x ranges from 10 to 700, but the image is 40 wide")
         );
-        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field}: box 0: y ranges from 9 to 8, but the image is 20 high"));
+        assert_eq!(
+            cause("[[1, 9, 5, 8]]"),
+            format!(
+                "{field}: box 0: y ranges from 9 to 8, but the image is 20 high; if the boxes have a different format, \
+                 set it with Boxes::in_format"
+            )
+        );
         assert_eq!(
             cause("[[-2, 0, 5, 5]]"),
             format!("{field}: box 0: x ranges from -2 to 5, but the image is 40 wide")

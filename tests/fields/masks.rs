@@ -352,7 +352,8 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         assert!(e.contains("expected booleans or integers"), "{e}");
         let e = cause(("other", Vec::new()), kind());
         assert!(
-            e.starts_with("no mask \"mask\" among the fields [\"rgb.npy\", \"other\"]; supported suffixes are .png"),
+            e.starts_with("no mask \"mask\" among the fields [\"rgb.npy\", \"other\"]; supported suffixes are .png")
+                && e.ends_with("in a separate folder, with the option masks, or in a column of a table"),
             "{e}"
         );
     });

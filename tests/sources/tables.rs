@@ -209,6 +209,14 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
 }
 
 #[test]
+fn a_table_with_only_a_header_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let path = write(root.path(), "empty.csv", "path,label\n");
+    let e = Loader::new(&path).host().unwrap_err();
+    assert_eq!((e.path(), e.cause()), (Some(&*path), "the table source has no samples"));
+}
+
+#[test]
 fn paths_may_omit_the_image_extension() {
     let root = tempfile::tempdir().unwrap();
     for file in ["train/p0.jpg", "train/p.1.jpg", "train/p2.jpg"] {
