@@ -255,6 +255,19 @@ fn a_missing_path_does_not_open_files_of_another_dataset() {
 }
 
 #[test]
+fn a_missing_path_next_to_a_file_without_a_split_is_not_found() {
+    let root = tempfile::tempdir().unwrap();
+    fs::copy(fixture("parquet_types/words.parquet"), root.path().join("old_experiment.parquet")).unwrap();
+    for name in ["train", "train.csv", "missing.lmdb"] {
+        let path = root.path().join(name);
+        let e = open(&path).err().unwrap();
+        assert_eq!((e.kind(), e.os_code(), e.path()), (warpfeed::ErrorKind::Io, Some(2), Some(&*path)), "{e}");
+        assert!(e.cause().ends_with(&format!("open the folder itself, {}", root.path().display())), "{e}");
+    }
+    assert!(!open(root.path()).unwrap().is_empty());
+}
+
+#[test]
 fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut bytes = fs::read(fixture("parquet/v2.parquet")).unwrap();
     // The page of each column in the first row group declares that it is not compressed.
