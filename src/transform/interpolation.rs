@@ -12,12 +12,13 @@
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// A triangle. Equals Pillow's and torchvision's `BILINEAR`, except that values may differ by
-    /// one, because images are resized vertically first for speed.
+    /// A triangle. Equals Pillow's and torchvision's `BILINEAR`, except that values may differ by 1,
+    /// and rarely by 2, because images are resized vertically first for speed.
     #[default]
     Bilinear,
-    /// The same triangle, bit-identical to torchvision's `BILINEAR` for tensors. Use this filter to
-    /// reproduce the accuracy of a model that was evaluated with torchvision.
+    /// The same triangle, bit-identical to `BILINEAR` of torchvision's v2 transforms on `uint8`
+    /// tensors. Use this filter to reproduce the accuracy of a model that was evaluated with
+    /// torchvision.
     BilinearExact,
     /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. Without
     /// antialiasing, the parameter is -0.75, as in PyTorch.

@@ -189,7 +189,7 @@ static SETTERS: &[Setter] = &[
     setter("held_batches_timeout", Nothing, |l, _| Ok(l.held_batches_timeout(Duration::from_secs(20)))),
     setter("memory_limit", Stops("memory_limit"), |l, _| Ok(l.memory_limit(1))),
     setter("max_pixels", Stops("the limit is 15"), |l, _| Ok(l.max_pixels(15))),
-    setter("max_sample_bytes", Stops("the limit "), |l, _| Ok(l.max_sample_bytes(8))),
+    setter("max_sample_bytes", Stops("max_sample_bytes is 8"), |l, _| Ok(l.max_sample_bytes(8))),
     setter("trace", Shows(|run, _| run.traced), |l, w| Ok(l.trace(w.trace(), SCHEDULE))),
     setter("resume", Shows(|run, _| run.batches[0].number == 1), |l, w| {
         Ok(match &w.saved {
