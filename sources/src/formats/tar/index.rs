@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use super::header::{BLOCK_BYTES, Header, Pax};
 use super::links::{Links, UnresolvedLinks};
-use super::sidecar;
-use super::source::MIN_INDEXED_BYTES;
 use crate::error::{Error, Result};
 use crate::format;
 use crate::machine::bytes::Bytes;
@@ -205,7 +203,7 @@ const MAX_METADATA_BYTES: u64 = 16 << 20;
 /// Collects the index of a shard that is being read or written.
 #[derive(Debug, Default)]
 pub struct IndexBuilder {
-    index: Index,
+    pub(super) index: Index,
     name_ids: HashMap<String, u32>,
 }
 
@@ -249,12 +247,6 @@ impl IndexBuilder {
         index.samples.last_mut().expect("the first file of a shard pushes a sample").field_end =
             index.fields.len() as u64;
         Ok(())
-    }
-
-    /// Returns the content of the `NAME.tar.index` for the finished shard, which has `tar_len` bytes.
-    /// Returns `None` if the shard is so small that reading an index takes as long.
-    pub fn finish(&self, tar_len: u64) -> Option<Vec<u8>> {
-        (tar_len >= MIN_INDEXED_BYTES).then(|| sidecar::encode(&self.index, tar_len, 0))
     }
 }
 

@@ -18,7 +18,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use super::index::{Field, Index, SampleEnd};
+use super::index::{Field, Index, IndexBuilder, SampleEnd};
 use super::links::UnresolvedLinks;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
@@ -27,6 +27,11 @@ use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
 const LINK_FLAG: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
+
+/// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
+/// enough on a local disk. A larger shard may be copied to an object store together with its index,
+/// which saves a slow scan there.
+pub(super) const MIN_INDEXED_BYTES: u64 = 1 << 20;
 
 pub(super) fn sidecar_path(tar: &Path) -> PathBuf {
     let mut path = tar.as_os_str().to_owned();
@@ -53,6 +58,14 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
 
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
     index_file::store(&sidecar_path(tar), &encode(index, metadata.len(), modification_ns(metadata)))
+}
+
+impl IndexBuilder {
+    /// Returns the content of the `NAME.tar.index` for the finished shard, which has `tar_len` bytes.
+    /// Returns `None` if the shard is so small that reading an index takes as long.
+    pub fn finish(&self, tar_len: u64) -> Option<Vec<u8>> {
+        (tar_len >= MIN_INDEXED_BYTES).then(|| encode(&self.index, tar_len, 0))
+    }
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {

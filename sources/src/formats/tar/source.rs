@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::index::{Field, Index};
 use super::manifest::check_samples;
-use super::{remote, shards, sidecar};
+use super::sidecar::{self, MIN_INDEXED_BYTES};
+use super::{remote, shards};
 use crate::error::{Error, Result, counted};
 use crate::machine::bytes::grow_to;
 use crate::machine::hash::Hash;
@@ -17,11 +18,6 @@ use crate::machine::parallel::in_parallel;
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::storage::{DatasetLocation, Files, OpenFile, Storage, delegate_to_files};
-
-/// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
-/// enough on a local disk. A larger shard may be copied to an object store together with its index,
-/// which saves a slow scan there.
-pub(super) const MIN_INDEXED_BYTES: u64 = 1 << 20;
 
 /// The samples in tar files that follow the rules of WebDataset.
 ///
