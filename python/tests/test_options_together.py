@@ -127,7 +127,7 @@ QUIET: dict[str, dict[str, Any]] = {
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 1}, "memory_limit"),
     "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
-    "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit "),
+    "max_sample_bytes": ({"max_sample_bytes": 8}, "max_sample_bytes is 8"),
 }
 
 #: Options whose combinations are tested elsewhere, with the reason.
