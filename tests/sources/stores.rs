@@ -2,7 +2,6 @@
 //! scheme, or a format that cannot be read from a store, must fail with a helpful message. Reading
 //! an object that has changed must fail, and the bytes of two versions must never be mixed.
 
-use std::fs;
 use std::sync::{Arc, Mutex};
 
 use crate::objects::Objects;
@@ -204,7 +203,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     store.put("mem://org/name/README.md", b"# name".to_vec());
     // `pages.parquet` has no page index, so opening it scans the file for its pages.
     for name in ["indexed", "pages"] {
-        let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
+        let bytes = std::fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
         store.put(&format!("mem://one/{name}.parquet"), bytes);
     }
     let options = Options::new().store("mem", Arc::new(store.clone()));
@@ -218,7 +217,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     // Spark writes folders with names that end in `.parquet`.
     store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
     for part in ["part-00000", "part-00001"] {
-        let bytes = fs::read(fixture("parquet/indexed.parquet")).unwrap();
+        let bytes = std::fs::read(fixture("parquet/indexed.parquet")).unwrap();
         store.put(&format!("mem://spark/x.parquet/{part}.snappy.parquet"), bytes);
     }
     for url in ["mem://spark/x.parquet", "mem://spark/x.parquet/"] {
@@ -253,9 +252,9 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     use crate::formats::fixture;
 
     let bytes = |name: &str| match name.rsplit('.').next().unwrap() {
-        "tar" => fs::read(fixture("../ustar.tar")).unwrap(),
-        "parquet" => fs::read(fixture("parquet_types/words.parquet")).unwrap(),
-        "arrow" => fs::read(fixture("arrow_types/one_by_one.arrow")).unwrap(),
+        "tar" => std::fs::read(fixture("../ustar.tar")).unwrap(),
+        "parquet" => std::fs::read(fixture("parquet_types/words.parquet")).unwrap(),
+        "arrow" => std::fs::read(fixture("arrow_types/one_by_one.arrow")).unwrap(),
         "txt" => b"0 0.5 0.5 0.1 0.1\n".to_vec(),
         _ => b"\xff\xd8\xff".to_vec(),
     };
@@ -314,8 +313,8 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
         let root = tempfile::tempdir().unwrap();
         for file in files {
             let path = root.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, bytes(file)).unwrap();
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, bytes(file)).unwrap();
         }
         eprintln!("{files:?}");
         same(root.path(), expected);
