@@ -73,7 +73,7 @@ def main():
         command.add_argument(
             "--keep-sweep",
             action="store_true",
-            help="device, training: keep the swept settings of DALI in GROUP.json if the GPU and DALI's version are the same",
+            help="device, training: keep the sweep of DALI in GROUP.json if the GPU and DALI's version are the same",
         )
         command.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()

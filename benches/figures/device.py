@@ -25,6 +25,7 @@ from record import (
 )
 
 COPIES = 40
+DALI_PACKAGE = "nvidia-dali-cuda130"
 # Maximum duration of another loader's run, in seconds.
 MAX_SECONDS = 90
 PEERS = ROOT / "benches" / "peers"
@@ -85,16 +86,19 @@ class Setup:
         result = run([self.python, "-c", script]).split()
         self.record.about["versions"].update(zip(("torch", "torchvision"), result))
         if are_installed(self.python, "nvidia.dali"):
-            result = run([self.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
-            self.record.about["versions"]["nvidia-dali-cuda130"] = result
+            self.record.about["versions"][DALI_PACKAGE] = self.dali_version()
+
+    def dali_version(self):
+        return run([self.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
 
 
 def measure(options):
     setup = Setup("device", options)
     record, dali = setup.record, are_installed(setup.python, "nvidia.dali")
     for cores in setup.cores if dali else []:
-        if not (options.keep_sweep and keep_sweep(setup, cores)):
-            record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(setup, cores))
+        if options.keep_sweep and keep_sweep(setup, cores):
+            continue
+        record.step(f"DALI's share of the JPEG engine, cores: {cores}", lambda: sweep(setup, cores))
     for _ in range(options.rounds or 3):
         for cores in setup.cores:
             sets = {"packed": setup.packed, "folder": setup.folder}
@@ -169,8 +173,7 @@ def keep_sweep(setup, cores):
     about = setup.record.about
     earlier = json.loads((HERE / f"{about['group']}.json").read_text())
     share = earlier.get("hw_decoder_load", {}).get(str(cores))
-    version = run([setup.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
-    same = earlier["gpu"] == about["gpu"] and earlier["versions"].get("nvidia-dali-cuda130") == version
+    same = earlier["gpu"] == about["gpu"] and earlier["versions"].get(DALI_PACKAGE) == setup.dali_version()
     if share is None or not same:
         return False
     about.setdefault("hw_decoder_load", {})[str(cores)] = share
