@@ -40,7 +40,7 @@ pub(crate) fn common_split_name(word: &str) -> Option<&'static str> {
     SPLIT_NAMES.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// Name of the split of a file whose name contains no split.
+/// Split of the files without a split in their name.
 const DEFAULT_SPLIT: &str = "train";
 
 /// A split: its name, and its files sorted by name. The name is `None` if the dataset has no
@@ -184,15 +184,15 @@ fn is_hub_dataset(path: &Path) -> bool {
 /// Groups files by the splits in their names. If at least one name contains a split, the files
 /// without one belong to [`DEFAULT_SPLIT`].
 pub(crate) fn group_by_split<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
-    let mut splits: Vec<Split<T>> = Vec::new();
-    let mut add = |split: Option<String>, files: Vec<T>| match splits.iter_mut().find(|(name, _)| *name == split) {
-        Some((_, others)) => others.extend(files),
-        None => splits.push((split, files)),
-    };
     let named: Vec<_> = files.into_iter().map(|file| (split_of(&name(&file), prefixed), file)).collect();
-    let has_splits = named.iter().any(|(split, _)| split.is_some());
+    let default_split = named.iter().any(|(split, _)| split.is_some()).then(|| DEFAULT_SPLIT.to_owned());
+    let mut splits: Vec<Split<T>> = Vec::new();
     for (split, file) in named {
-        add(split.or_else(|| has_splits.then(|| DEFAULT_SPLIT.to_owned())), vec![file]);
+        let split = split.or_else(|| default_split.clone());
+        match splits.iter_mut().find(|(name, _)| *name == split) {
+            Some((_, files)) => files.push(file),
+            None => splits.push((split, vec![file])),
+        }
     }
     splits.sort_by(|a, b| a.0.cmp(&b.0));
     splits

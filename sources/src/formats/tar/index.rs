@@ -220,7 +220,7 @@ impl IndexBuilder {
         index.samples.push(SampleEnd { key_end: index.keys.len() as u64, field_end: index.fields.len() as u64 });
     }
 
-    /// Adds a field, whose data has `len` bytes at the offset `start` of the tar.
+    /// Adds a field. Its data has `len` bytes and begins at the offset `start` of the tar.
     ///
     /// # Errors
     /// If the shard has too many field names, or if the offset or the length is too large.
