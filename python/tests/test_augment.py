@@ -261,7 +261,8 @@ def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
             invalid()
     for invalid, call in [
         (lambda: Augment.train(24, 40), "train(24, 40)"), (lambda: Augment.eval(48, 24, 40), "eval(48, 24, 40)"),
-        (lambda: Augment.center_crop(8, 8), "center_crop(8, 8)"), (lambda: Augment.random_crop(24, 40), "random_crop(24, 40)"),
+        (lambda: Augment.center_crop(8, 8), "center_crop(8, 8)"),
+        (lambda: Augment.random_crop(24, 40), "random_crop(24, 40)"),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=re.escape(f"Augment.{call}: expected the size as one number for a square")):
             invalid()

@@ -219,8 +219,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
             f"rank {rank} differs from the rank that began first in: {', '.join(differences)}. "
             "Some samples would go to several ranks, and others to none, or some ranks would have fewer batches and "
             "block the others; give every rank the same data, options and state. If the dataset is in an object store, "
-            "run `warpfeed cache refresh` on each machine to list it again. If the difference is intended, pass rank and world_size instead of distributed=True, which turns "
-            "this check off"
+            "run `warpfeed cache refresh` on each machine to list it again. If the difference is intended, pass rank "
+            "and world_size instead of distributed=True, which turns this check off"
         )
 
 

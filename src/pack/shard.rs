@@ -34,8 +34,8 @@ pub(super) struct Shard<S: Sink> {
     last_stem: String,
     /// Buffer for the members of a sample, so that the sample is written completely or not at all.
     members: Vec<u8>,
-    /// The index of the shard, if it is to be stored and the shard has no more names or bytes than
-    /// an index supports.
+    /// The index of the shard. `None` if no index is stored, or if the shard has too many field names
+    /// or bytes for an index.
     index: Option<IndexBuilder>,
     /// The first write error. The shard may then end with an incomplete sample, so no samples can
     /// be added, and the shard cannot be finished.

@@ -202,8 +202,8 @@ fn parse_edit_list(elst: Atom<'_>) -> Result<Edit> {
             edit.delay = edit.delay.checked_add(duration).ok_or_else(|| Error::damaged("the edit list is too long"))?;
         } else if has_media || start < 0 || rate != 0x0001_0000 {
             return Err(Error::unsupported(format!(
-                "the edit list has {count} {}: expected at most one entry that plays media, at normal speed, and no gap \
-                 after it; rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
+                "the edit list has {count} {}: expected at most one entry that plays media, at normal speed, and no \
+                 gap after it; rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
                 if count == 1 { "entry" } else { "entries" }
             )));
         } else {
